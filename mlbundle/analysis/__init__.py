@@ -1,0 +1,1 @@
+"""Statistics, accuracy, comparison with what was claimed."""

@@ -1,0 +1,1 @@
+"""The bundle file: digests, OCI layout archive, pack, inspect, verify, unpack."""

@@ -1,0 +1,176 @@
+"""Entry point: a lazy table of commands, one place where errors become text and exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import signal
+import sys
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from mlbundle import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+# name -> (module with an attribute `command`, one line of help); nothing is imported before its command runs.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "validate": ("mlbundle.cli.validate", "Check model and framework manifests; show every problem at once."),
+    "list": ("mlbundle.cli.list_", "List the bundles that can be run by name."),
+    "pack": ("mlbundle.cli.pack", "Make one bundle file of a manifest and its assets."),
+    "inspect": ("mlbundle.cli.inspect_", "Show what a bundle holds, without trusting or unpacking it."),
+    "verify": ("mlbundle.cli.verify", "Check every byte of a bundle against its digests."),
+    "unpack": ("mlbundle.cli.unpack", "Write the verified files of a bundle into a new folder."),
+    "images": ("mlbundle.cli.images", "List and build framework images."),
+    "run": ("mlbundle.cli.run", "Run a bundle under a scenario; measure, check accuracy, trace."),
+    "runs": ("mlbundle.cli.runs", "List and show the runs made so far."),
+    "doctor": ("mlbundle.cli.doctor", "Say what this machine is, what works, and what to do about the rest."),
+    "config": ("mlbundle.cli.config", "Show the settings and where each value comes from."),
+    "completion": ("mlbundle.cli.completion", "Print the completion script of a shell."),
+}
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name and imports only the one that runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Add what was probably meant to the error about an unknown command."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            close = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            if close:
+                message = f"{error.format_message()} Did you mean {close[0]!r}?"
+                raise click.UsageError(message, ctx) from error
+            raise
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Print the table without importing anything."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
+@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
+@click.option(
+    "-v", "--verbose", count=True, help="Say more on stderr; twice for tracebacks of internal errors."
+)
+@click.option("-q", "--quiet", is_flag=True, help="Say only results and errors.")
+@click.option(
+    "--color",
+    type=click.Choice(["auto", "always", "never"]),
+    default="auto",
+    help="Colour the output (NO_COLOR and FORCE_COLOR are honoured).",
+)
+def cli(verbose: int, quiet: bool, color: str) -> None:
+    """ML evaluations that somebody else can repeat.
+
+    A bundle is one file: manifests and checksummed assets. mlbundle validates it, runs it in a pinned image,
+    measures it, traces it.
+    """
+    from mlbundle.cli import output
+
+    output.configure(verbosity=-1 if quiet else verbose, color=color)
+
+
+def _on_sigterm(_signum: int, _frame: FrameType | None) -> NoReturn:
+    from mlbundle.errors import EXIT_TERMINATED
+
+    raise SystemExit(EXIT_TERMINATED)
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line; never lets a traceback through unless `-vv` asks for it."""
+    signal.signal(signal.SIGTERM, _on_sigterm)
+    sys.exit(_run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def _run(arguments: list[str]) -> int:
+    from mlbundle.errors import EXIT_INTERRUPTED, EXIT_USAGE, MlbundleError
+
+    try:
+        result: Any = cli.main(arguments, prog_name="mlbundle", standalone_mode=False)
+    except MlbundleError as error:
+        return _report(error, arguments)
+    except click.exceptions.Abort:
+        return EXIT_INTERRUPTED
+    except KeyboardInterrupt:
+        from mlbundle.errors import Interrupted
+
+        return _report(Interrupted("stopped by the user"), arguments)
+    except click.ClickException as error:
+        from mlbundle.errors import UsageError
+
+        where = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else None
+        _report(
+            UsageError(error.format_message(), where=where, hint=f"see `{where or 'mlbundle'} --help`"),
+            arguments,
+        )
+        return EXIT_USAGE
+    except BrokenPipeError:
+        # The reader of our output went away (`mlbundle … | head`): not an error of ours.
+        sys.stderr.close()
+        return 0
+    except Exception as error:  # noqa: BLE001 - the last line of defence against a traceback
+        return _internal(error, arguments)
+    return result if isinstance(result, int) else 0
+
+
+def _report(error: Any, arguments: list[str]) -> int:
+    from mlbundle.cli import output
+
+    output.error(error, as_json=_wants_json(arguments))
+    return int(error.exit_code)
+
+
+def _internal(error: Exception, arguments: list[str]) -> int:
+    import traceback
+
+    from mlbundle.cli import output
+    from mlbundle.errors import MlbundleError, StorageFailed
+
+    if isinstance(error, OSError) and error.errno is not None:
+        where = str(error.filename) if error.filename else None
+        return _report(
+            StorageFailed(error.strerror or str(error), where=where, hint="see `mlbundle doctor`"), arguments
+        )
+    context = traceback.format_exc().splitlines() if output.verbosity() >= 2 else ()
+    failure = MlbundleError(
+        f"this should not have happened: {type(error).__name__}: {error}",
+        context=context,
+        hint="please report it with the output of the same command under `mlbundle -vv`",
+    )
+    return _report(failure, arguments)
+
+
+def _wants_json(arguments: list[str]) -> bool:
+    return (
+        "--json" in arguments or "--format=json" in arguments or "json" in _values_of(arguments, "--format")
+    )
+
+
+def _values_of(arguments: list[str], option: str) -> list[str]:
+    return [arguments[i + 1] for i, argument in enumerate(arguments[:-1]) if argument == option]
+
+
+if __name__ == "__main__":
+    main()

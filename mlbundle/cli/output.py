@@ -1,0 +1,182 @@
+"""The only place that writes: stdout is data, stderr is narration.
+
+Rich is imported only when a person looks (a terminal); piped output is plain text that scripts can cut.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from mlbundle.errors import MlbundleError
+
+FORMATS = ("table", "json", "jsonl", "csv", "markdown")
+
+
+@dataclass
+class _State:
+    verbosity: int = 0
+    color: str = "auto"
+
+
+_state = _State()
+
+
+def configure(*, verbosity: int, color: str) -> None:
+    """Set how much is said (-1 quiet, 0 normal, 1, 2) and whether in colour."""
+    _state.verbosity = verbosity
+    _state.color = color
+
+
+def verbosity() -> int:
+    """Return how much is said."""
+    return _state.verbosity
+
+
+def use_color(stream: Any) -> bool:
+    """Return whether to colour what goes to `stream`: --color, then NO_COLOR, FORCE_COLOR, then a terminal."""
+    if _state.color != "auto":
+        return _state.color == "always"
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return bool(stream.isatty())
+
+
+def format_options(*formats: str) -> Callable[[Any], Any]:
+    """Add `--format` (limited to `formats`, default the first) and `--json` to a command.
+
+    The command receives one argument, `output_format`.
+    """
+    choices = formats or FORMATS
+
+    def decorate(function: Any) -> Any:
+        def join(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+            if value:
+                ctx.params["output_format"] = "json"
+
+        def keep(ctx: click.Context, _param: click.Parameter, value: str) -> str:
+            chosen: str = ctx.params.get("output_format", value)
+            return chosen
+
+        function = click.option(
+            "--json",
+            is_flag=True,
+            expose_value=False,
+            is_eager=True,
+            callback=join,
+            help="Short for --format json.",
+        )(function)
+        return click.option(
+            "--format",
+            "output_format",
+            type=click.Choice(choices),
+            default=choices[0],
+            callback=keep,
+            show_default=True,
+            help="How the result is printed on stdout.",
+        )(function)
+
+    return decorate
+
+
+def data(text: str) -> None:
+    """Write a line of result to stdout."""
+    click.echo(text)
+
+
+def document(value: Mapping[str, Any]) -> None:
+    """Write one JSON document to stdout."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def json_line(value: Mapping[str, Any]) -> None:
+    """Write one JSON object on a line of its own to stdout."""
+    click.echo(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+
+
+def narrate(text: str, *, level: int = 0) -> None:
+    """Say something on stderr, when the user wants to hear that much."""
+    if _state.verbosity >= level:
+        click.echo(text, err=True)
+
+
+def warn(text: str, *, hint: str | None = None) -> None:
+    """Say on stderr what the user should know and what does not stop the command."""
+    if _state.verbosity >= 0:
+        click.echo(click.style("warning: ", fg="yellow") + text, err=True, color=use_color(sys.stderr))
+        if hint:
+            click.echo(f"   hint: {hint}", err=True)
+
+
+def error(failure: MlbundleError, *, as_json: bool = False) -> None:
+    """Write an error: text on stderr, or one JSON document on stdout."""
+    if as_json:
+        document(failure.to_document())
+        return
+    color = use_color(sys.stderr)
+    click.echo(
+        click.style("error", fg="red", bold=True) + f"[{failure.reference}]: {failure.message}",
+        err=True,
+        color=color,
+    )
+    if failure.where:
+        click.echo(f"  where: {failure.where}", err=True)
+    for line in failure.context:
+        click.echo(f"       | {line}", err=True)
+    if failure.hint:
+        click.echo(click.style("   hint: ", fg="cyan") + failure.hint, err=True, color=color)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output_format: str = "table") -> None:
+    """Write rows as a table, CSV, Markdown or JSON lines; plain aligned text when stdout is no terminal."""
+    cells = [["" if cell is None else cell for cell in row] for row in rows]
+    if output_format == "jsonl":
+        for row in cells:
+            json_line(dict(zip(columns, row, strict=True)))
+    elif output_format == "csv":
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(columns)
+        writer.writerows(cells)
+        click.echo(buffer.getvalue(), nl=False)
+    elif output_format == "markdown":
+        click.echo("| " + " | ".join(columns) + " |\n|" + " --- |" * len(columns))
+        for row in cells:
+            click.echo("| " + " | ".join(str(c).replace("|", "\\|") for c in row) + " |")
+    elif sys.stdout.isatty():
+        _rich_table(columns, cells)
+    else:
+        _plain_table(columns, cells)
+
+
+def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    view = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        view.add_column(name)
+    for row in rows:
+        view.add_row(*(Text(str(cell)) for cell in row))
+    Console(no_color=not use_color(sys.stdout), highlight=False).print(view)
+
+
+def _plain_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    texts = [[str(c) for c in columns], *([str(c) for c in row] for row in rows)]
+    widths = [max(len(row[i]) for row in texts) for i in range(len(columns))]
+    for row in texts:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

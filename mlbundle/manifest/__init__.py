@@ -1,0 +1,1 @@
+"""Model and framework manifests: load with source positions, validate, version constraints."""

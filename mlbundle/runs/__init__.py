@@ -1,0 +1,1 @@
+"""Application services: plan, execute, catalog; what the command line and the terminal UI call."""

@@ -1,0 +1,1 @@
+"""Where a worker runs: Docker or a child process; images and environments."""

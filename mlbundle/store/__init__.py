@@ -1,0 +1,1 @@
+"""Kept data: unpacked bundles, fetched assets, the evaluation database."""

@@ -1,0 +1,1 @@
+"""Raw profile columns to one timeline, written as Perfetto."""
