@@ -1,0 +1,14 @@
+"""Starts the supervisor, or with `--pass NAME` the measuring child of one pass."""
+
+from __future__ import annotations
+
+import sys
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2 and sys.argv[1] == "--pass":
+        from mlbundle.worker.child import main as child_main
+
+        sys.exit(child_main(sys.argv[2]))
+    from mlbundle.worker.supervisor import main
+
+    sys.exit(main())

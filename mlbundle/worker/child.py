@@ -1,0 +1,87 @@
+"""The measuring child: one pass in a process of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import traceback
+
+from mlbundle.wire import events, frames
+from mlbundle.wire.job import Job, job_from_document
+from mlbundle.worker.emit import Emitter, claim_standard_streams
+from mlbundle.worker.errors import EXIT_COMPLETED, EXIT_OF_FAULT, WorkerError
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_TIMERSLACK = 29
+
+
+def main(pass_name: str) -> int:
+    """Read the job, run one pass, report; returns the exit status."""
+    read_fd, write_fd = claim_standard_streams()
+    emitter = Emitter(write_fd)
+    _tie_to_parent()
+    with os.fdopen(read_fd, "rb") as stream:
+        frame = frames.read_frame(stream)
+    if frame is None:
+        return EXIT_OF_FAULT["environment"]
+    try:
+        _run(pass_name, job_from_document(frame.document()), emitter)
+    except WorkerError as error:
+        traceback.print_exc(file=sys.stderr)
+        emitter.event(
+            events.Failed(
+                reference=error.reference, message=error.message, hint=error.hint, fault=error.fault
+            )
+        )
+        return error.exit_status
+    except MemoryError:
+        emitter.event(
+            events.Failed(
+                reference="out-of-memory",
+                message="the {} pass is out of memory".format(pass_name),
+                hint="raise --memory",
+                fault="environment",
+            )
+        )
+        return EXIT_OF_FAULT["environment"]
+    except BrokenPipeError:
+        return EXIT_OF_FAULT["environment"]
+    except Exception as error:  # noqa: BLE001 - whatever it is, the host must hear of it
+        traceback.print_exc(file=sys.stderr)
+        emitter.event(
+            events.Failed(
+                reference="worker-internal",
+                message="{}: {}".format(type(error).__name__, error),
+                hint="this is a mistake in mlbundle; worker.log has the traceback",
+                fault="mlbundle",
+            )
+        )
+        return EXIT_OF_FAULT["mlbundle"]
+    return EXIT_COMPLETED
+
+
+def _run(pass_name: str, job: Job, emitter: Emitter) -> None:
+    if job.limits.cpus and hasattr(os, "sched_setaffinity"):
+        try:
+            os.sched_setaffinity(0, job.limits.cpus)
+        except OSError as error:
+            raise WorkerError(
+                "cpus-not-available",
+                "can't run on CPUs {}: {}".format(list(job.limits.cpus), error),
+                fault="environment",
+                hint="leave out --cpus, or name CPUs that this machine lets you use",
+            ) from error
+    from mlbundle.worker.passes import PASSES
+
+    PASSES[pass_name](job, emitter)
+
+
+def _tie_to_parent() -> None:
+    """Die with the supervisor, and wake up on time (timer slack 1 ns instead of 50 us); Linux only."""
+    if sys.platform != "linux":
+        return
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    libc.prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)

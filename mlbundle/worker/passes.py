@@ -1,0 +1,141 @@
+"""The passes of a job. Each runs in a process of its own and sends its files under the names below."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import time
+from typing import Any, Callable, Sequence
+
+import numpy as np
+
+from mlbundle.wire import events
+from mlbundle.wire.job import Job
+from mlbundle.worker import registry
+from mlbundle.worker.emit import Emitter
+from mlbundle.worker.errors import bundle_error
+from mlbundle.worker.pipeline.build import add_batch_axis
+from mlbundle.worker.pipeline.stream import Stage, run_stream
+from mlbundle.worker.scenarios.base import Subject, Timings
+from mlbundle.worker.session import Session
+from mlbundle.worker.spans import SpanRecorder
+
+# At most this many bytes of pre-processed samples are kept ready for a latency scenario.
+POOL_BYTES = 256 << 20
+POOL_SAMPLES = 1024
+# At most this many queries of a pass become spans; the result says how many there were.
+TRACED_QUERIES = 20_000
+_PROGRESS_NS = 500_000_000
+
+
+def measure(job: Job, emitter: Emitter) -> None:
+    """Run the scenario: load, warm up, measure."""
+    spans = SpanRecorder(job.trace_level != "none")
+    emitter.phase("load", "begun")
+    session = Session(job)
+    scenario = registry.load("mlbundle.scenarios", str(job.scenario["name"]))(
+        job.scenario.get("options") or {}
+    )
+    batches = _pool(session, spans)
+    emitter.phase("load", "done")
+    outcome = scenario.run(Subject(call=_caller(session), batches=batches, emitter=emitter, seed=job.seed))
+    _send_latencies(emitter, "passes/00-warm-up", outcome.warm_up)
+    _send_latencies(emitter, "passes/01-measure", outcome.measured)
+    traced = min(len(outcome.measured.starts_ns), TRACED_QUERIES)
+    if spans.enabled:
+        spans.add_queries(outcome.measured.starts_ns[:traced], outcome.measured.ends_ns[:traced], 0)
+        emitter.file("passes/01-measure/spans.npz", spans.to_bytes())
+    values = {
+        **outcome.values,
+        "queries": len(outcome.measured.starts_ns),
+        "samples": len(outcome.measured.starts_ns) * outcome.samples_per_query,
+        "busy_ns": outcome.measured.busy_ns,
+        "traced_queries": traced if spans.enabled else 0,
+        "pool_samples": len(batches),
+    }
+    emitter.event(events.Result(pass_kind="measure", values=values))
+    session.close()
+
+
+def accuracy(job: Job, emitter: Emitter) -> None:
+    """Run every sample of the dataset through the whole pipeline and count."""
+    assert job.accuracy is not None
+    spans = SpanRecorder(job.trace_level != "none")
+    emitter.phase("accuracy", "begun")
+    session = Session(job)
+    metric = registry.load("mlbundle.metrics", str(job.accuracy["metric"]))()
+    labels = session.dataset.labels
+    if labels is None:
+        raise bundle_error("labels-missing", "the dataset has no labels to compare with")
+    outputs = hashlib.sha256()
+
+    def predict(_number: int, tensors: dict[str, Any]) -> list[Any]:
+        answer = session.predict(session.prepare(add_batch_axis([tensors])))
+        single = [np.array(array[0]) for array in answer]
+        for array in single:
+            outputs.update(np.ascontiguousarray(array).tobytes())
+        return single
+
+    stages = [*session.pipeline.input_stages, Stage("predict", predict), *session.pipeline.output_stages]
+    total, said = len(session.dataset), time.monotonic_ns()
+    for number, answer in run_stream(((i, None) for i in range(total)), stages, spans):
+        metric.update(answer, labels[number])
+        if time.monotonic_ns() - said >= _PROGRESS_NS:
+            emitter.event(events.Progress(phase="accuracy", done=number + 1, total=total, unit="samples"))
+            said = time.monotonic_ns()
+    emitter.event(events.Progress(phase="accuracy", done=total, total=total, unit="samples", eta_s=0.0))
+    _send_accuracy(job, emitter, metric, outputs.hexdigest(), spans)
+    emitter.phase("accuracy", "done")
+    session.close()
+
+
+def _send_accuracy(job: Job, emitter: Emitter, metric: Any, outputs_sha256: str, spans: SpanRecorder) -> None:
+    assert job.accuracy is not None
+    predictions = np.asarray(metric.predictions, np.int64)
+    buffer = io.BytesIO()
+    np.savez(buffer, predictions=predictions)
+    emitter.file("outputs.npz", buffer.getvalue())
+    if spans.enabled:
+        emitter.file("passes/02-accuracy/spans.npz", spans.to_bytes())
+    values = {
+        "metric": job.accuracy["metric"],
+        "value": metric.value(),
+        "samples": metric.samples,
+        "predictions_sha256": hashlib.sha256(predictions.astype("<i8").tobytes()).hexdigest(),
+        "outputs_sha256": outputs_sha256,
+    }
+    emitter.event(events.Result(pass_kind="accuracy", values=values))
+
+
+def _pool(session: Session, spans: SpanRecorder) -> Sequence[Any]:
+    """Pre-process samples before anything is timed, as LoadGen's LoadSamplesToRam does; bounded by bytes."""
+    batches: list[Any] = []
+    size_bytes = 0
+    for number in range(min(len(session.dataset), POOL_SAMPLES)):
+        start = time.monotonic_ns()
+        feeds = add_batch_axis([session.pipeline.prepare(number)])
+        batches.append(session.prepare(feeds))
+        spans.add("prepare", "prepare", start, time.monotonic_ns(), number)
+        size_bytes += sum(array.nbytes for array in feeds.values())
+        if size_bytes >= POOL_BYTES:
+            break
+    return batches
+
+
+def _caller(session: Session) -> Callable[[Any], Any]:
+    predict, handle = session.predictor.predict, session.handle
+
+    def call(batch: Any) -> Any:
+        return predict(handle, batch)
+
+    return call
+
+
+def _send_latencies(emitter: Emitter, folder: str, timings: Timings) -> None:
+    latencies = np.asarray(timings.ends_ns, np.int64) - np.asarray(timings.starts_ns, np.int64)
+    buffer = io.BytesIO()
+    np.save(buffer, latencies, allow_pickle=False)
+    emitter.file(folder + "/latencies.npy", buffer.getvalue())
+
+
+PASSES: dict[str, Callable[[Job, Emitter], None]] = {"measure": measure, "accuracy": accuracy}

@@ -1,0 +1,163 @@
+"""`online`: one query of one sample at a time, the next when the answer is there.
+
+Warm-up ends when the median of three windows in a row is within 5 % (or after `warmup_s`, if that is a number).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any, Mapping
+
+from mlbundle.wire.events import Progress, Window
+from mlbundle.worker.scenarios.base import ScenarioOutcome, Subject, Timings
+from mlbundle.worker.scenarios.loop import closed_loop, loop_overhead_ns, quiet_interpreter
+
+CHUNK_NS = 100_000_000
+REPORT_NS = 500_000_000
+SETTLED_SPREAD = 0.05
+SETTLED_WINDOWS = 3
+WARM_UP_LEAST_NS = 300_000_000
+WARM_UP_MOST_NS = 10_000_000_000
+
+
+class OnlineScenario:
+    """Closed loop, batch 1. Options: duration_s, queries (None: as many as fit), warmup ('auto' or seconds)."""
+
+    name = "online"
+    batch_size = 1
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self._duration_ns = int(float(options.get("duration_s", 3.0)) * 1e9)
+        queries = options.get("queries")
+        self._queries = None if queries is None else int(queries)
+        self._warm_up = options.get("warmup", "auto")
+
+    def run(self, subject: Subject) -> ScenarioOutcome:
+        """Warm up, then measure; reports windows between chunks of queries."""
+        order = _Order(subject)
+        with quiet_interpreter():
+            subject.emitter.phase("warm-up", "begun")
+            warm_up, settled = self._run_warm_up(subject, order)
+            subject.emitter.phase("warm-up", "done")
+            subject.emitter.phase("measure", "begun")
+            measured = self._measure(subject, order, _median(warm_up))
+            overhead_ns = loop_overhead_ns()
+            subject.emitter.phase("measure", "done")
+        values = {
+            "warm_up_settled": settled,
+            "warm_up_queries": len(warm_up.starts_ns),
+            "loop_overhead_ns": overhead_ns,
+        }
+        return ScenarioOutcome(warm_up=warm_up, measured=measured, samples_per_query=1, values=values)
+
+    def _run_warm_up(self, subject: Subject, order: _Order) -> tuple[Timings, bool]:
+        starts: list[int] = []
+        ends: list[int] = []
+        medians: list[int] = []
+        busy_ns, chunk = 0, 1
+        fixed_ns = None if self._warm_up == "auto" else int(float(self._warm_up) * 1e9)
+        begun = time.monotonic_ns()
+        while True:
+            busy_ns += closed_loop(subject.call, order.take(chunk), starts, ends)
+            median = _median_of(starts[-chunk:], ends[-chunk:])
+            medians.append(median)
+            elapsed = time.monotonic_ns() - begun
+            chunk = _chunk(median, CHUNK_NS)
+            if fixed_ns is not None:
+                if elapsed >= fixed_ns:
+                    return Timings(starts, ends, busy_ns), True
+            elif elapsed >= WARM_UP_LEAST_NS and _settled(medians):
+                return Timings(starts, ends, busy_ns), True
+            elif elapsed >= WARM_UP_MOST_NS:
+                return Timings(starts, ends, busy_ns), False
+
+    def _measure(self, subject: Subject, order: _Order, median_ns: int) -> Timings:
+        starts: list[int] = []
+        ends: list[int] = []
+        busy_ns, reported, reported_at = 0, 0, time.monotonic_ns()
+        while not self._enough(len(starts), busy_ns):
+            busy_ns += closed_loop(
+                subject.call, order.take(self._next_chunk(len(starts), busy_ns, median_ns)), starts, ends
+            )
+            if time.monotonic_ns() - reported_at >= REPORT_NS:
+                _report_window(subject, starts[reported:], ends[reported:])
+                subject.emitter.event(self._progress(len(starts), busy_ns))
+                reported, reported_at = len(starts), time.monotonic_ns()
+        _report_window(subject, starts[reported:], ends[reported:])
+        subject.emitter.event(self._progress(len(starts), busy_ns))
+        return Timings(starts, ends, busy_ns)
+
+    def _next_chunk(self, queries: int, busy_ns: int, median_ns: int) -> int:
+        if self._queries is not None:
+            return min(_chunk(median_ns, CHUNK_NS), self._queries - queries)
+        return _chunk(median_ns, min(CHUNK_NS, max(1, self._duration_ns - busy_ns)))
+
+    def _enough(self, queries: int, busy_ns: int) -> bool:
+        if self._queries is not None:
+            return queries >= self._queries
+        return queries > 0 and busy_ns >= self._duration_ns
+
+    def _progress(self, done: int, busy_ns: int) -> Progress:
+        if self._queries is not None:
+            eta_s = (self._queries - done) * busy_ns / max(1, done) / 1e9
+            return Progress(phase="measure", done=done, total=self._queries, unit="queries", eta_s=eta_s)
+        total_s, done_s = self._duration_ns / 1e9, min(busy_ns, self._duration_ns) / 1e9
+        return Progress(phase="measure", done=done_s, total=total_s, unit="s", eta_s=total_s - done_s)
+
+
+class _Order:
+    """Which batch comes next: a seeded shuffle of all, over and over."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._batches = list(subject.batches)
+        random.Random(subject.seed).shuffle(self._batches)  # noqa: S311 - an order, not a secret
+        self._next = 0
+
+    def take(self, count: int) -> list[Any]:
+        """Return the next `count` batches."""
+        length = len(self._batches)
+        start, self._next = self._next, (self._next + count) % length
+        if start + count <= length:
+            return self._batches[start : start + count]
+        whole = self._batches * ((start + count) // length + 1)
+        return whole[start : start + count]
+
+
+def _report_window(subject: Subject, starts: list[int], ends: list[int]) -> None:
+    if not starts:
+        return
+    latencies = sorted(end - start for start, end in zip(starts, ends))
+    subject.emitter.event(
+        Window(
+            phase="measure",
+            queries=len(latencies),
+            throughput=len(latencies) / max(1, ends[-1] - starts[0]) * 1e9,
+            p50_ns=_rank(latencies, 50),
+            p90_ns=_rank(latencies, 90),
+            p99_ns=_rank(latencies, 99),
+        )
+    )
+
+
+def _chunk(median_ns: int, target_ns: int) -> int:
+    return max(1, min(1_000_000, target_ns // max(1, median_ns)))
+
+
+def _median_of(starts: list[int], ends: list[int]) -> int:
+    return _rank(sorted(end - start for start, end in zip(starts, ends)), 50)
+
+
+def _median(timings: Timings) -> int:
+    tail = 1000
+    return _median_of(timings.starts_ns[-tail:], timings.ends_ns[-tail:])
+
+
+def _rank(ordered: list[int], percent: int) -> int:
+    """Return the nearest-rank percentile of sorted values."""
+    return ordered[max(0, -(-percent * len(ordered) // 100) - 1)]
+
+
+def _settled(medians: list[int]) -> bool:
+    last = medians[-SETTLED_WINDOWS:]
+    return len(last) == SETTLED_WINDOWS and max(last) - min(last) <= SETTLED_SPREAD * max(1, min(last))

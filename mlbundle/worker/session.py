@@ -1,0 +1,67 @@
+"""What every pass needs: the dataset, the pipeline and an open predictor."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Mapping
+
+from mlbundle.wire.job import Job
+from mlbundle.worker import registry
+from mlbundle.worker.dataset import Dataset, inside, open_dataset
+from mlbundle.worker.errors import bundle_error
+from mlbundle.worker.pipeline.build import Pipeline, add_batch_axis
+
+
+class Session:
+    """An open model with its pipeline; close it when the pass is over."""
+
+    def __init__(self, job: Job) -> None:
+        assets = job.paths["assets"]
+        self.predictor = registry.load_predictor(job.model.predictor, assets)
+        files = {role: inside(assets, path) for role, path in job.model.files.items()}
+        for role, path in files.items():
+            if not os.path.exists(path):
+                raise bundle_error("asset-missing", "the {} {!r} is not in the bundle".format(role, path))
+        self.handle = self.predictor.open(
+            files, {"threads": job.limits.threads, "trace_level": job.trace_level}
+        )
+        layers = self._layers(job)
+        if job.dataset is None:
+            raise bundle_error(
+                "dataset-missing",
+                "the bundle has no dataset to feed the model with",
+                "add `dataset:` to the manifest",
+            )
+        self.dataset: Dataset = open_dataset(job.dataset, assets, layers)
+        self.pipeline = Pipeline(job, self.dataset, layers)
+
+    def _layers(self, job: Job) -> list[str]:
+        """Return the layer name of each input; a single input may leave its name to the model."""
+        names = [spec.get("layer_name") for spec in job.model.inputs]
+        own = list(getattr(self.handle, "input_names", []))
+        if names == [None] and len(own) == 1:
+            return own
+        if any(name is None for name in names):
+            raise bundle_error(
+                "layer-name-missing",
+                "an input has no layer_name",
+                "the model's inputs: {}".format(", ".join(own)),
+            )
+        return [str(name) for name in names]
+
+    def prepare(self, feeds: Mapping[str, Any]) -> Any:
+        """Return a batch for `predict`, bound beforehand where the predictor can."""
+        prepare = getattr(self.predictor, "prepare", None)
+        return feeds if prepare is None else prepare(self.handle, feeds)
+
+    def prepare_sample(self, number: int) -> Any:
+        """Return one sample, pre-processed, as a batch of one."""
+        return self.prepare(add_batch_axis([self.pipeline.prepare(number)]))
+
+    def predict(self, batch: Any) -> Any:
+        """Run one batch."""
+        return self.predictor.predict(self.handle, batch)
+
+    def close(self) -> None:
+        """Release the model."""
+        self.predictor.close(self.handle)

@@ -1,0 +1,152 @@
+"""The supervisor: takes the job, starts one measuring child for each pass, passes on what it says.
+
+Frames of a child are passed on whole, so the stream to the host stays well-formed however a child dies. End of
+file on stdin means that the host is gone: the child is killed and the supervisor leaves.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import select
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import mlbundle
+from mlbundle.wire import events, frames
+from mlbundle.wire.clocks import clock_snapshot
+from mlbundle.wire.job import Job, JobError, job_from_document
+from mlbundle.worker.emit import Emitter, claim_standard_streams
+from mlbundle.worker.errors import EXIT_COMPLETED, EXIT_OF_FAULT
+
+_READ_BYTES = 1 << 16
+
+
+class _HostGone(Exception):
+    """The host closed our stdin."""
+
+
+def main() -> int:
+    """Run the worker; returns its exit status."""
+    read_fd, write_fd = claim_standard_streams()
+    emitter = Emitter(write_fd)
+    try:
+        return _supervise(read_fd, emitter)
+    except (BrokenPipeError, _HostGone):
+        return EXIT_OF_FAULT["environment"]
+
+
+def _supervise(read_fd: int, emitter: Emitter) -> int:
+    emitter.event(_hello())
+    try:
+        job, payload = _receive_job(read_fd)
+    except (JobError, frames.FrameError) as error:
+        emitter.event(events.Failed(reference="job-refused", message=str(error), fault="mlbundle"))
+        return EXIT_OF_FAULT["mlbundle"]
+    for name in passes_of(job):
+        status = _run_pass(name, payload, read_fd, emitter)
+        if status != EXIT_COMPLETED:
+            return status
+    emitter.event(events.End(status="completed", clocks=clock_snapshot()))
+    return EXIT_COMPLETED
+
+
+def passes_of(job: Job) -> list[str]:
+    """Return the passes that a job asks for, in order; each runs in a process of its own."""
+    return ["measure"] + (["accuracy"] if job.accuracy is not None else [])
+
+
+def _hello() -> events.Hello:
+    from importlib import metadata
+
+    distributions = {}
+    for distribution in metadata.distributions():
+        name = distribution.metadata["Name"]
+        if name:
+            distributions[name.lower().replace("_", "-")] = distribution.version
+    facts: dict[str, Any] = {
+        "distributions": dict(sorted(distributions.items())),
+        "machine": platform.machine(),
+        "libc": " ".join(platform.libc_ver()).strip(),
+        "uid": os.getuid(),
+    }
+    versions = {"mlbundle": mlbundle.__version__, "python": platform.python_version()}
+    return events.Hello(versions=versions, clocks=clock_snapshot(), facts=facts)
+
+
+def _receive_job(read_fd: int) -> tuple[Job, bytes]:
+    with os.fdopen(os.dup(read_fd), "rb", buffering=0) as stream:
+        frame = frames.read_frame(stream)
+    if frame is None:
+        raise _HostGone
+    if frame.kind != frames.JOB:
+        raise frames.FrameError("the first frame is no job but of type {}".format(frame.kind))
+    return job_from_document(frame.document()), frame.payload
+
+
+def _run_pass(name: str, job_payload: bytes, read_fd: int, emitter: Emitter) -> int:
+    child = subprocess.Popen(
+        [sys.executable, "-s", sys.argv[0], "--pass", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    told = False
+    try:
+        try:
+            child.stdin.write(frames.encode(frames.JOB, job_payload))
+            child.stdin.close()
+        except BrokenPipeError:
+            pass  # it died before it read: its exit status tells
+        told = _pass_on(child.stdout.fileno(), read_fd, emitter)
+        status = child.wait()
+    finally:
+        if child.poll() is None:
+            child.kill()
+            child.wait()
+    if status != EXIT_COMPLETED and not told:
+        emitter.event(_crash_event(name, status))
+        return EXIT_OF_FAULT["framework"]
+    return status if status >= 0 else EXIT_OF_FAULT["framework"]
+
+
+def _pass_on(child_fd: int, read_fd: int, emitter: Emitter) -> bool:
+    """Pass on every whole frame of the child until it ends; True when it reported an error itself."""
+    decoder = frames.FrameDecoder()
+    told = False
+    while True:
+        ready, _, _ = select.select([child_fd, read_fd], [], [])
+        if read_fd in ready and not os.read(read_fd, _READ_BYTES):
+            raise _HostGone
+        if child_fd not in ready:
+            continue
+        data = os.read(child_fd, _READ_BYTES)
+        if not data:
+            return told
+        for frame in decoder.feed(data):
+            told = told or (frame.kind == frames.EVENT and frame.document().get("kind") == events.Failed.kind)
+            emitter.frame(frames.encode(frame.kind, frame.payload))
+
+
+def _crash_event(name: str, status: int) -> events.Failed:
+    if status >= 0:
+        return events.Failed(
+            reference="measuring-process-crashed",
+            message="the {} pass ended with status {} and said nothing".format(name, status),
+            hint="the last lines of worker.log may say more",
+            fault="framework",
+        )
+    try:
+        cause = signal.Signals(-status).name
+    except ValueError:
+        cause = "signal {}".format(-status)
+    killed = cause == "SIGKILL"
+    return events.Failed(
+        reference="measuring-process-killed" if killed else "measuring-process-crashed",
+        message="the {} pass was ended by {}".format(name, cause),
+        hint="it was probably out of memory: raise --memory"
+        if killed
+        else "the framework crashed; see worker.log",
+        fault="environment" if killed else "framework",
+    )
