@@ -28,6 +28,10 @@ class Pipeline:
         self._postprocess = (
             CustomCode(code["postprocess"], "postprocess") if code.get("postprocess") else None
         )
+        # From a sample number to layer name -> tensor, and from a list of outputs to the sample's answer;
+        # tensors and outputs have no batch axis here.
+        self.input_stages = self._build_input_stages()
+        self.output_stages = self._build_output_stages()
 
     def _build_input_stages(self) -> list[Stage]:
         stages = [Stage("load", lambda number, _value: self._dataset.sample(number))]

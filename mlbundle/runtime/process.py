@@ -1,0 +1,178 @@
+"""The `process` runtime: a child process with the Python of an environment made for the framework.
+
+It isolates little: own session, own environment variables, own scratch folder, a cap on file sizes. Code of a
+bundle runs here only when the user said so.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.errors import EnvironmentLacks
+from mlbundle.runtime.base import ExitState, Launch, WorkerLog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_READ_BYTES = 1 << 16
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+
+
+class ProcessRuntime:
+    """Runs the worker with a given Python."""
+
+    name = "process"
+
+    def __init__(self, python: Path, environment: Mapping[str, Any], *, isolation: str) -> None:
+        self._python = python
+        self._environment = dict(environment)
+        self._isolation = isolation
+
+    def start(self, launch: Launch) -> ProcessConnection:
+        """Start the worker in a session of its own."""
+        scratch = _scratch(launch)
+        command = [str(self._python), "-s", str(launch.worker.path)]
+        try:
+            scratch.mkdir(mode=0o700)
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=scratch,
+                env=_variables(launch, scratch),
+                start_new_session=True,
+                bufsize=0,
+            )
+        except OSError as error:
+            raise EnvironmentLacks(
+                f"can't start the worker: {error.strerror}",
+                where=str(self._python),
+                hint="see `mlbundle doctor`",
+            ) from error
+        _limit(process.pid, launch)
+        return ProcessConnection(process, WorkerLog(launch.log), scratch)
+
+    def paths(self, launch: Launch) -> dict[str, str]:
+        """Return the host's own paths: nothing is mounted."""
+        return {"assets": str(launch.assets), "scratch": str(_scratch(launch))}
+
+    def describe(self) -> dict[str, Any]:
+        """Return what separates the worker from this machine: not much."""
+        return {
+            "isolation": self._isolation,
+            "summary": f"child process, {self._isolation} Python environment; sees this machine's files and network",
+            "network": True,
+            "environment": self._environment,
+        }
+
+
+def _scratch(launch: Launch) -> Path:
+    return Path(tempfile.gettempdir()) / f"mlbundle-scratch-{launch.run_id}"
+
+
+def _variables(launch: Launch, scratch: Path) -> dict[str, str]:
+    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    return passed_on | {
+        "HOME": str(scratch),
+        "TMPDIR": str(scratch),
+        "ORT_DISABLE_TELEMETRY": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "OMP_NUM_THREADS": str(launch.limits.threads),
+    }
+
+
+def _limit(pid: int, launch: Launch) -> None:
+    if sys.platform != "linux":
+        return
+    with suppress(ProcessLookupError, PermissionError, ValueError):
+        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
+        resource.prlimit(
+            pid, resource.RLIMIT_FSIZE, (launch.limits.scratch_bytes, launch.limits.scratch_bytes)
+        )
+
+
+class ProcessConnection:
+    """A worker process and its three streams."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: WorkerLog, scratch: Path) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._process = process
+        self._stdin, self._stdout, self._stderr = process.stdin, process.stdout, process.stderr
+        self._log = log
+        self._scratch = scratch
+        self._open = [self._stdout, self._stderr]
+
+    def send(self, data: bytes) -> None:
+        """Write to the worker; a worker that is gone is noticed by `read`."""
+        view = memoryview(data)
+        with suppress(BrokenPipeError):
+            while view:
+                view = view[os.write(self._stdin.fileno(), view) :]
+
+    def read(self, timeout_s: float) -> bytes | None:
+        """Return bytes of stdout; stderr goes to the log on the way."""
+        if self._stdout not in self._open:
+            return b""
+        ready, _, _ = select.select(self._open, [], [], timeout_s)
+        if self._stderr in ready:
+            self._take_stderr()
+        if self._stdout not in ready:
+            return None
+        data = os.read(self._stdout.fileno(), _READ_BYTES)
+        if not data:
+            self._open.remove(self._stdout)
+        return data
+
+    def scratch_bytes(self) -> int | None:
+        """Add up the files in the scratch folder."""
+        total = 0
+        for folder, _, names in os.walk(self._scratch):
+            for name in names:
+                with suppress(OSError):
+                    total += (Path(folder) / name).lstat().st_size
+        return total
+
+    def tail(self) -> list[str]:
+        """Return the last lines of stderr, after reading what is still in the pipe."""
+        while self._stderr in self._open and select.select([self._stderr], [], [], 0)[0]:
+            self._take_stderr()
+        return self._log.tail()
+
+    def wait(self, timeout_s: float) -> ExitState:
+        """Wait for the worker's exit status."""
+        try:
+            return ExitState(self._process.wait(timeout_s))
+        except subprocess.TimeoutExpired:
+            return ExitState(None, "it closed its output and did not end")
+
+    def stop(self) -> None:
+        """Kill the whole session, close the streams, remove the scratch folder."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        for stream in (self._stdin, self._stdout, self._stderr):
+            with suppress(OSError):
+                stream.close()
+        self._log.close()
+        shutil.rmtree(self._scratch, ignore_errors=True)
+
+    def _take_stderr(self) -> None:
+        data = os.read(self._stderr.fileno(), _READ_BYTES)
+        if data:
+            self._log.write(data)
+        else:
+            self._open.remove(self._stderr)

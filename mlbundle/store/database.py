@@ -1,0 +1,165 @@
+"""The evaluation database: an SQLite index over run records, opened by several processes at once (WAL).
+
+The run folders are the truth; the index can be rebuilt from them.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.errors import StorageFailed
+from mlbundle.store.files import storage_failed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+# One entry a version; PRAGMA user_version says how many have been applied.
+_MIGRATIONS = (
+    """
+    CREATE TABLE runs (
+        run_id TEXT PRIMARY KEY,
+        started_at TEXT NOT NULL,
+        finished_at TEXT,
+        status TEXT NOT NULL,
+        valid INTEGER NOT NULL,
+        model TEXT NOT NULL,
+        model_version TEXT NOT NULL,
+        manifest_digest TEXT NOT NULL,
+        framework TEXT NOT NULL,
+        framework_version TEXT NOT NULL,
+        runtime TEXT NOT NULL,
+        image_digest TEXT,
+        scenario TEXT NOT NULL,
+        trace_level TEXT NOT NULL,
+        trimmed_mean_ns REAL,
+        p50_ns REAL,
+        p90_ns REAL,
+        p99_ns REAL,
+        throughput_per_s REAL,
+        accuracy REAL,
+        record TEXT NOT NULL
+    ) STRICT;
+    CREATE INDEX runs_by_model ON runs (model, started_at);
+    """,
+)
+_COLUMNS = ["run_id", "started_at", "finished_at", "status", "valid", "model", "model_version", "manifest_digest", "framework", "framework_version", "runtime", "image_digest", "scenario", "trace_level", "trimmed_mean_ns", "p50_ns", "p90_ns", "p99_ns", "throughput_per_s", "accuracy", "record"]
+_BUSY_TIMEOUT_S = 30.0
+
+
+class RunDatabase:
+    """The index of runs."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def add(self, record: Mapping[str, Any]) -> None:
+        """Add or replace the row of one run record; adding the same record twice changes nothing."""
+        row = _row(record)
+        marks = ", ".join("?" for _ in _COLUMNS)
+        with self._open() as connection, connection:
+            connection.execute(
+                f"INSERT OR REPLACE INTO runs ({', '.join(_COLUMNS)}) VALUES ({marks})",  # noqa: S608 - our own names
+                [row[name] for name in _COLUMNS],
+            )
+
+    def rows(self, *, limit: int = 50, model: str | None = None) -> list[dict[str, Any]]:
+        """Return the latest runs, newest first, without their whole records."""
+        names = [name for name in _COLUMNS if name != "record"]
+        condition, values = ("WHERE model GLOB ?", [model]) if model else ("", [])
+        with self._open() as connection:
+            found = connection.execute(
+                f"SELECT {', '.join(names)} FROM runs {condition} ORDER BY run_id DESC LIMIT ?",  # noqa: S608
+                [*values, limit],
+            ).fetchall()
+        return [dict(zip(names, row, strict=True)) for row in found]
+
+    def run_ids(self, prefix: str = "") -> list[str]:
+        """Return the ids that begin with `prefix`, newest first."""
+        with self._open() as connection:
+            rows = connection.execute(
+                "SELECT run_id FROM runs WHERE substr(run_id, 1, ?) = ? ORDER BY run_id DESC",
+                (len(prefix), prefix),
+            ).fetchall()
+        return [str(row[0]) for row in rows]
+
+    def record(self, run_id: str) -> dict[str, Any] | None:
+        """Return the whole record of one run."""
+        with self._open() as connection:
+            row = connection.execute("SELECT record FROM runs WHERE run_id = ?", (run_id,)).fetchone()
+        if row is None:
+            return None
+        document: dict[str, Any] = json.loads(row[0])
+        return document
+
+    @contextmanager
+    def _open(self) -> Iterator[sqlite3.Connection]:
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S)) as connection:
+                connection.execute("PRAGMA journal_mode=WAL")
+                _migrate(connection, self._path)
+                yield connection
+        except sqlite3.Error as error:
+            raise StorageFailed(
+                f"the evaluation database can't be used: {error}",
+                where=str(self._path),
+                hint="move the file away: it is an index and is rebuilt from the run folders",
+            ) from error
+        except OSError as error:
+            raise storage_failed(error, self._path) from error
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if version == len(_MIGRATIONS):
+        return
+    if version > len(_MIGRATIONS):
+        raise StorageFailed(
+            f"the evaluation database is of version {version}, this mlbundle knows {len(_MIGRATIONS)}",
+            where=str(path),
+            hint="use a newer mlbundle",
+        )
+    connection.isolation_level = None
+    connection.execute("BEGIN IMMEDIATE")
+    # Somebody else may have migrated while we waited for the lock.
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    for number in range(version, len(_MIGRATIONS)):
+        for statement in _MIGRATIONS[number].split(";"):
+            if statement.strip():
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {number + 1}")
+    connection.execute("COMMIT")
+    connection.isolation_level = ""
+
+
+def _row(record: Mapping[str, Any]) -> dict[str, Any]:
+    result = record.get("result") or {}
+    latency = result.get("latency_ns") or {}
+    image = record.get("image") or {}
+    return {
+        "run_id": record["run_id"],
+        "started_at": record["started_at"],
+        "finished_at": record.get("finished_at"),
+        "status": record["status"],
+        "valid": int(bool((record.get("validity") or {}).get("valid"))),
+        "model": record["bundle"]["name"],
+        "model_version": record["bundle"]["version"],
+        "manifest_digest": record["bundle"]["manifest_digest"],
+        "framework": record["framework"]["name"],
+        "framework_version": record["framework"]["version"],
+        "runtime": record["runtime"],
+        "image_digest": image.get("config_digest"),
+        "scenario": record["scenario"]["name"],
+        "trace_level": record["trace_level"],
+        "trimmed_mean_ns": latency.get("trimmed_mean"),
+        "p50_ns": latency.get("p50"),
+        "p90_ns": latency.get("p90"),
+        "p99_ns": latency.get("p99"),
+        "throughput_per_s": result.get("throughput_per_s"),
+        "accuracy": (record.get("accuracy") or {}).get("value"),
+        "record": json.dumps(record, separators=(",", ":")),
+    }

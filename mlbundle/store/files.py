@@ -1,0 +1,69 @@
+"""Writing files so that a kill at any moment leaves the old one or the new one, and locks between processes."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mlbundle.errors import StorageFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """Write a file under a temporary name beside it, fsync, rename. Raises StorageFailed."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(descriptor, "wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fchmod(stream.fileno(), mode)
+                os.fsync(stream.fileno())
+            Path(temporary).replace(path)
+        except BaseException:
+            with suppress(OSError):
+                Path(temporary).unlink()
+            raise
+        sync_folder(path.parent)
+    except OSError as error:
+        raise storage_failed(error, path) from error
+
+
+def sync_folder(folder: Path) -> None:
+    """Make a rename in `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def storage_failed(error: OSError, path: Path) -> StorageFailed:
+    """Return the typed error of a failed file operation."""
+    return StorageFailed(
+        error.strerror or str(error),
+        where=str(error.filename or path),
+        hint="free some space or set MLBUNDLE_HOME to a folder you can write to; `mlbundle doctor` shows the folders",
+    )
+
+
+@contextmanager
+def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
+    """Hold an flock on `path` (made if need be) while the block runs; waits for others."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise storage_failed(error, path) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
