@@ -15,7 +15,7 @@ from mlbundle.wire import frames
 from mlbundle.wire.events import FAULTS, End, Event, Failed, Hello, event_from_document
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
     from mlbundle.runtime.base import Connection, ExitState
@@ -38,7 +38,7 @@ class Watch:
     scratch_bytes: int
 
 
-def converse(connection: Connection, job: Job, folder: Path, watch: Watch) -> Iterator[Event]:
+def converse(connection: Connection, job: Job, folder: Path, watch: Watch) -> Generator[Event]:
     """Yield the worker's events until it said goodbye; its files lie in `folder` afterwards.
 
     Raises RunFailed of the fitting kind when the worker fails, crashes, hangs, breaks the protocol or goes over
@@ -59,7 +59,7 @@ class _Conversation:
         self._heard_at = time.monotonic()
         self._looked_at = time.monotonic()
 
-    def run(self) -> Iterator[Event]:
+    def run(self) -> Generator[Event]:
         decoder = frames.FrameDecoder()
         try:
             while True:

@@ -123,8 +123,8 @@ class DockerRuntime:
         return {
             "isolation": level,
             "summary": (
-                f"Docker, {level} image; no network, read-only root, no capabilities, user {USER.split(':', maxsplit=1)[0]}, "
-                "memory, process and CPU limits"
+                f"Docker, {level} image; no network, read-only root, no capabilities, "
+                f"user {USER}, memory, process and CPU limits"
             ),
             "network": False,
         }

@@ -15,7 +15,6 @@ import sys
 import sysconfig
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlbundle.errors import PythonEnvironmentFailed
@@ -24,6 +23,7 @@ from mlbundle.store.files import locked, storage_failed, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 _COMPLETE = "mlbundle-environment.json"
 _TAIL_LINES = 12

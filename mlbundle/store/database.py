@@ -46,7 +46,11 @@ _MIGRATIONS = (
     CREATE INDEX runs_by_model ON runs (model, started_at);
     """,
 )
-_COLUMNS = ["run_id", "started_at", "finished_at", "status", "valid", "model", "model_version", "manifest_digest", "framework", "framework_version", "runtime", "image_digest", "scenario", "trace_level", "trimmed_mean_ns", "p50_ns", "p90_ns", "p99_ns", "throughput_per_s", "accuracy", "record"]
+_COLUMNS = (
+    "run_id", "started_at", "finished_at", "status", "valid", "model", "model_version", "manifest_digest",
+    "framework", "framework_version", "runtime", "image_digest", "scenario", "trace_level", "trimmed_mean_ns",
+    "p50_ns", "p90_ns", "p99_ns", "throughput_per_s", "accuracy", "record",
+)  # fmt: skip
 _BUSY_TIMEOUT_S = 30.0
 
 
@@ -123,7 +127,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
             where=str(path),
             hint="use a newer mlbundle",
         )
-    connection.isolation_level = None
+    previous, connection.isolation_level = connection.isolation_level, None
     connection.execute("BEGIN IMMEDIATE")
     # Somebody else may have migrated while we waited for the lock.
     version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -133,7 +137,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
                 connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {number + 1}")
     connection.execute("COMMIT")
-    connection.isolation_level = ""
+    connection.isolation_level = previous
 
 
 def _row(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import resource
+import sys
 import time
 from typing import Any, Callable, Sequence
 
@@ -52,6 +54,7 @@ def measure(job: Job, emitter: Emitter) -> None:
         "busy_ns": outcome.measured.busy_ns,
         "traced_queries": traced if spans.enabled else 0,
         "pool_samples": len(batches),
+        "peak_memory_bytes": _peak_memory_bytes(),
     }
     emitter.event(events.Result(pass_kind="measure", values=values))
     session.close()
@@ -120,6 +123,11 @@ def _pool(session: Session, spans: SpanRecorder) -> Sequence[Any]:
         if size_bytes >= POOL_BYTES:
             break
     return batches
+
+
+def _peak_memory_bytes() -> int:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024  # kilobytes on Linux, bytes on macOS
 
 
 def _caller(session: Session) -> Callable[[Any], Any]:

@@ -1,0 +1,74 @@
+"""Shows a run while it happens, on stderr: one line that changes on a terminal, a line a phase elsewhere."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from mlbundle.cli import output, units
+from mlbundle.wire.events import Event, Log, Phase, Progress, Warned, Window
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+_DOING = {
+    "create": "creating the worker",
+    "start": "starting the worker",
+    "load": "loading the model",
+    "warm-up": "warming up",
+    "measure": "measuring",
+    "accuracy": "checking accuracy",
+    "collect": "collecting",
+    "verify": "verifying",
+}
+
+
+class LiveView:
+    """Consumes events; writes at most as often as they come (windows: twice a second)."""
+
+    def __init__(self) -> None:
+        self._terminal = sys.stderr.isatty() and output.verbosity() >= 0
+        self._phase = ""
+        self._detail = ""
+        self._share = ""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._clear()
+
+    def show(self, event: Event) -> None:
+        """Take one event."""
+        if isinstance(event, Phase) and event.state == "begun" and event.name in _DOING:
+            self._phase, self._detail, self._share = _DOING[event.name], "", ""
+            if not self._terminal:
+                output.narrate(f"{self._phase} ...")
+        elif isinstance(event, Window):
+            latencies = f"p50 {units.duration(event.p50_ns)}  p99 {units.duration(event.p99_ns)}"
+            self._detail = f"{units.rate(event.throughput)}  {latencies}"
+        elif isinstance(event, Progress) and event.total:
+            self._share = f"{100 * event.done / event.total:3.0f} %"
+        elif isinstance(event, Warned):
+            self._clear()
+            output.warn(event.message, hint=event.hint)
+        elif isinstance(event, Log):
+            output.narrate(event.message, level=1)
+        self._draw()
+
+    def _draw(self) -> None:
+        if self._terminal and self._phase:
+            width = shutil.get_terminal_size().columns - 1
+            click.echo(
+                f"\r{f'{self._phase}  {self._share}  {self._detail}'[:width]:<{width}}", nl=False, err=True
+            )
+
+    def _clear(self) -> None:
+        if self._terminal:
+            click.echo("\r\x1b[K", nl=False, err=True)

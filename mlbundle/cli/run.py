@@ -1,0 +1,198 @@
+"""`mlbundle run`: a bundle under a scenario."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from mlbundle.cli import output, units
+from mlbundle.cli.params import BYTES, CPUS, SECONDS, complete_reference
+
+if TYPE_CHECKING:
+    from mlbundle.config import Settings
+    from mlbundle.runs.plan import RunOptions, RunPlan
+
+
+@click.command("run")
+@click.argument("reference", shell_complete=complete_reference)
+@click.option(
+    "--scenario",
+    type=click.Choice(["online"]),
+    default="online",
+    show_default=True,
+    help="How load is put on.",
+)
+@click.option(
+    "--duration", type=SECONDS, default="3s", show_default=True, help="How long to measure: 3s, 500ms, 2m."
+)
+@click.option(
+    "--queries", type=click.IntRange(min=1), help="Measure this many queries instead of a duration."
+)
+@click.option("--warmup", default="auto", show_default=True, help="`auto` (until it settles) or a duration.")
+@click.option(
+    "--runtime",
+    type=click.Choice(["auto", "docker", "process"]),
+    help="Where the worker runs; auto: docker where an image is ready, else a process.  [default: auto]",
+)
+@click.option(
+    "--accelerator", type=click.Choice(["cpu"]), default="cpu", show_default=True, help="What to run on."
+)
+@click.option(
+    "--trace", "trace_level", type=click.Choice(["none", "model"]), help="Trace level.  [default: model]"
+)
+@click.option("--no-accuracy", is_flag=True, help="Leave out the accuracy pass.")
+@click.option(
+    "--threads", type=click.IntRange(1, 1024), default=1, show_default=True, help="Threads of the framework."
+)
+@click.option("--cpus", type=CPUS, default=None, help="Pin to these CPUs: 0 or 0,2 or 0-3.")
+@click.option(
+    "--memory", "memory_bytes", type=BYTES, help="Memory limit of the container: 2GiB.  [default: 2GiB]"
+)
+@click.option(
+    "--timeout", "hang_timeout_s", type=SECONDS, help="Longest silence of the worker.  [default: 60s]"
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Order of the samples.")
+@click.option("--trust", is_flag=True, help="Let code of the bundle run outside a container.")
+@click.option(
+    "--python", type=click.Path(path_type=Path, dir_okay=False), help="Use this Python (process, unpinned)."
+)
+@click.option("--concurrent", is_flag=True, help="Do not wait for other measurements (the result is marked).")
+@click.option("--dry-run", is_flag=True, help="Show image digest, container arguments and job; run nothing.")
+@output.format_options("table", "json", "jsonl")
+def command(reference: str, output_format: str, dry_run: bool, **chosen: Any) -> None:
+    """Run the bundle REFERENCE: a .mlb file, a folder with model.yml, or a built-in name.
+
+    Measures, checks the accuracy against what the manifest claims, and writes a Perfetto trace. Exit status: 0 all
+    well, 1 the claim is not met or the result is not valid, 3 this machine lacks something, 4 the run failed,
+    5 the bundle is damaged.
+    """
+    from mlbundle.config import load_settings
+    from mlbundle.runs.plan import make_plan
+    from mlbundle.runs.recover import recover_left_runs
+    from mlbundle.runs.verdict import require_good
+
+    settings = load_settings()
+    for run_id in recover_left_runs(settings):
+        output.narrate(f"closed run {run_id}, whose process had died")
+    plan = make_plan(_options(reference, settings, chosen), settings, report=output.narrate)
+    if dry_run:
+        _show_plan(plan, settings, output_format)
+        return
+    record = _execute(plan, settings, output_format)
+    if output_format == "json":
+        output.document(record)
+    elif output_format == "table":
+        show_record(record, settings)
+    require_good(record)
+
+
+def _options(reference: str, settings: Settings, chosen: dict[str, Any]) -> RunOptions:
+    from mlbundle.runs.plan import RunOptions
+
+    warmup = chosen["warmup"] if chosen["warmup"] == "auto" else SECONDS.convert(chosen["warmup"], None, None)
+    scenario = {"duration_s": chosen["duration"], "queries": chosen["queries"], "warmup": warmup}
+    return RunOptions(
+        reference=reference,
+        runtime=chosen["runtime"] or settings.runtime,
+        accelerator=chosen["accelerator"],
+        scenario=chosen["scenario"],
+        scenario_options={name: value for name, value in scenario.items() if value is not None},
+        accuracy=not chosen["no_accuracy"],
+        trace_level=chosen["trace_level"] or settings.trace_level,
+        threads=chosen["threads"],
+        cpus=chosen["cpus"] or (),
+        memory_bytes=chosen["memory_bytes"] or settings.memory_bytes,
+        hang_timeout_s=chosen["hang_timeout_s"] or settings.hang_timeout_s,
+        seed=chosen["seed"],
+        trust=chosen["trust"],
+        python=chosen["python"],
+        concurrent=chosen["concurrent"],
+        command=("mlbundle", *sys.argv[1:]),
+    )
+
+
+def _execute(plan: RunPlan, settings: Settings, output_format: str) -> dict[str, Any]:
+    from mlbundle.cli.live import LiveView
+    from mlbundle.runs.execute import Execution
+
+    execution = Execution(plan, settings)
+    with LiveView() as view, closing(execution.events()) as events:
+        for event in events:
+            view.show(event)
+            if output_format == "jsonl":
+                output.json_line(event.to_document())
+    assert execution.record is not None
+    return execution.record
+
+
+def _show_plan(plan: RunPlan, settings: Settings, output_format: str) -> None:
+    from mlbundle.runs.explain import explain
+
+    document = explain(plan, settings)
+    if output_format == "json":
+        output.document(document)
+        return
+    for name in ("bundle", "runtime", "isolation", "image", "worker"):
+        output.data(f"{name:<10} {document[name]}")
+    output.data("container  " + json.dumps(document["container"], indent=2))
+    output.data("job        " + json.dumps(document["job"], indent=2))
+
+
+def show_record(record: dict[str, Any], settings: Settings) -> None:
+    """Print a run record as the result table."""
+    for name, text in _result_lines(record, settings):
+        output.data(f"{name:<11} {text}".rstrip())
+
+
+def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str, str]]:
+    bundle, framework, result = record["bundle"], record["framework"], record["result"]
+    options = record["scenario"]["options"]
+    lines = [
+        ("bundle", f"{bundle['name']}:{bundle['version']}  {bundle['manifest_digest']}"),
+        ("framework", f"{framework['name']} {framework['version']}"),
+        (
+            "scenario",
+            f"{record['scenario']['name']}  " + "  ".join(f"{k}={v}" for k, v in sorted(options.items())),
+        ),
+    ]
+    if record["status"] != "completed":
+        lines.append(("status", f"{record['status']}: " + "; ".join(record["validity"]["reasons"])))
+    if record["accuracy"]:
+        lines.append(("accuracy", _accuracy_text(record["accuracy"])))
+    if result:
+        latency = result["latency_ns"]
+        lines += [
+            ("latency", f"{units.duration(latency['trimmed_mean'])} trimmed mean"),
+            ("", "  ".join(f"{p} {units.duration(latency[p])}" for p in ("p50", "p90", "p99"))),
+            (
+                "throughput",
+                f"{units.rate(result['throughput_per_s'])}  {_amount(result)}",
+            ),
+            ("harness", f"x{result['harness_overhead']['ratio']:.3f} of the latency"),
+        ]
+    if result and not record["validity"]["valid"]:
+        lines.append(("INVALID", "; ".join(record["validity"]["reasons"])))
+    lines.append(("isolation", str(record["environment"].get("isolation", "unknown"))))
+    if record["image"]:
+        lines.append(("image", f"{record['image']['ref']}  {record['image']['config_digest']}"))
+    folder = settings.runs_dir / record["run_id"]
+    if "trace" in record["files"]:
+        lines.append(("trace", str(folder / record["files"]["trace"])))
+    return [*lines, ("run", record["run_id"])]
+
+
+def _amount(result: dict[str, Any]) -> str:
+    return f"({result['queries']:,} queries in {result['duration_s']:.2f} s)"
+
+
+def _accuracy_text(accuracy: dict[str, Any]) -> str:
+    text = f"{accuracy['metric']} {accuracy['value']:.4f} over {accuracy['samples']} samples"
+    if accuracy["passed"] is None:
+        return f"{text}; nothing is claimed"
+    claim = f"{accuracy['expected']:.4f} +/- {accuracy['tolerance']:.4f}"
+    return f"{text}; claimed {claim}: {'as claimed' if accuracy['passed'] else 'NOT AS CLAIMED'}"

@@ -1,0 +1,70 @@
+"""The runs made so far, and the bundles that can be run by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.errors import ReferenceNotFound
+from mlbundle.resources import built_in_models
+from mlbundle.runs.execute import DATABASE
+from mlbundle.runs.folder import RECORD, read_record
+from mlbundle.store.database import RunDatabase
+
+if TYPE_CHECKING:
+    from mlbundle.config import Settings
+
+
+def list_runs(settings: Settings, *, limit: int = 50, model: str | None = None) -> list[dict[str, Any]]:
+    """Return the latest runs, newest first; the index is rebuilt from the folders when it is gone."""
+    return _database(settings).rows(limit=limit, model=model)
+
+
+def run_ids(settings: Settings, prefix: str = "") -> list[str]:
+    """Return the ids of runs that begin with `prefix`, newest first."""
+    return _database(settings).run_ids(prefix)
+
+
+def show_run(settings: Settings, run: str) -> dict[str, Any]:
+    """Return the record of a run by its id, the beginning of its id, or `latest`.
+
+    Raises ReferenceNotFound when none or several fit.
+    """
+    database = _database(settings)
+    ids = database.run_ids() if run == "latest" else database.run_ids(run)
+    if not ids:
+        raise ReferenceNotFound(f"no run is called {run!r}", hint="`mlbundle runs list` shows them")
+    if run != "latest" and run not in ids and len(ids) > 1:
+        raise ReferenceNotFound(f"{len(ids)} runs begin with {run!r}", hint="give more of the id")
+    run_id = run if run in ids else ids[0]
+    record = database.record(run_id)
+    assert record is not None
+    return record
+
+
+def built_in_bundles() -> list[dict[str, Any]]:
+    """Return name, version, framework and description of each built-in manifest."""
+    from mlbundle.manifest.load import load_model
+
+    found = []
+    for name, folder in built_in_models().items():
+        model = load_model(folder / "model.yml").require()
+        found.append(
+            {
+                "name": name,
+                "version": model.version,
+                "framework": f"{model.framework.name} {model.framework.version}",
+                "description": " ".join((model.description or "").split()),
+            }
+        )
+    return found
+
+
+def _database(settings: Settings) -> RunDatabase:
+    path = settings.data_dir / DATABASE
+    database = RunDatabase(path)
+    if not path.exists() and settings.runs_dir.is_dir():
+        for folder in sorted(settings.runs_dir.iterdir()):
+            record = read_record(folder) if (folder / RECORD).is_file() else None
+            if record is not None:
+                database.add(record)
+    return database

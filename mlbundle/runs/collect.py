@@ -1,0 +1,140 @@
+"""From the files of a worker to a result: statistics of the latencies, and the trace."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mlbundle import __version__
+from mlbundle.errors import ProtocolBroken
+from mlbundle.runs.folder import TRACE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from mlbundle.runs.plan import RunPlan
+    from mlbundle.runs.record import Findings
+    from mlbundle.trace.spans import SpanColumns
+    from mlbundle.wire.events import Window
+
+# Two clocks that differ by less than this are the same clock, read a moment apart.
+_SAME_CLOCK_NS = 5_000_000
+_HEADLINE = "passes/01-measure/latencies.npy"
+
+
+def collect_measure(folder: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `result` of a record from the latencies (int64 ns, one a query) and the pass's findings.
+
+    Raises ProtocolBroken when the file is not what the worker said it is.
+    """
+    import numpy as np
+
+    from mlbundle.analysis.statistics import summarise_latencies
+
+    try:
+        latencies = np.load(folder / _HEADLINE, allow_pickle=False)
+        queries, samples, busy_ns = int(values["queries"]), int(values["samples"]), int(values["busy_ns"])
+        overhead_ns = float(values["loop_overhead_ns"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ProtocolBroken(f"the worker's latencies can't be read: {error}", where=_HEADLINE) from error
+    if (
+        latencies.ndim != 1
+        or latencies.dtype != np.int64
+        or len(latencies) != queries
+        or queries < 1
+        or busy_ns < 1
+    ):
+        raise ProtocolBroken("the worker's latencies are not what it said of them", where=_HEADLINE)
+    summary = summarise_latencies(latencies)
+    return {
+        "latency_ns": summary.to_document(),
+        "throughput_per_s": samples / busy_ns * 1e9,
+        "queries": queries,
+        "samples": samples,
+        "duration_s": busy_ns / 1e9,
+        "harness_overhead": {
+            "ratio": 1 + overhead_ns / max(1, summary.p50),
+            "how": "wall time of the same loop around a call that does nothing, measured in the same process "
+            "right after the queries, over p50",
+        },
+        "warm_up": {"queries": values.get("warm_up_queries"), "settled": values.get("warm_up_settled")},
+    }
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What the host saw of a run: phases, windows, clocks at both ends, and how many queries were traced."""
+
+    phases: Sequence[tuple[str, int, int | None]]
+    windows: Sequence[Window]
+    clocks: tuple[Mapping[str, int], Mapping[str, int]]
+    traced_queries: int
+
+
+def write_trace(folder: Path, plan: RunPlan, findings: Findings, timeline: Timeline) -> None:
+    """Write `trace.pftrace.gz` and the merged `spans.npz` of a run."""
+    from mlbundle.trace.model_level import write_model_trace
+    from mlbundle.trace.spans import load_spans, merge_spans, save_spans
+
+    parts = [load_spans(path) for path in sorted(folder.glob("passes/*/spans.npz"))]
+    offset_ns = _clock_offset_ns(findings, timeline.clocks[0])
+    if offset_ns:
+        parts = [dataclasses.replace(part, start_ns=part.start_ns - offset_ns) for part in parts]
+    spans = merge_spans(parts)
+    save_spans(folder / "spans.npz", spans)
+    queries = findings.result["queries"]
+    note = (
+        None
+        if timeline.traced_queries >= queries
+        else f"the first {timeline.traced_queries} of {queries} queries are in the trace"
+    )
+    write_model_trace(
+        folder / TRACE,
+        host_phases=[phase for phase in timeline.phases if phase[0] not in _WORKER_PHASES],
+        worker_phases=[phase for phase in timeline.phases if phase[0] in _WORKER_PHASES],
+        spans=[spans],
+        windows=timeline.windows,
+        attributes=_attributes(plan),
+        clocks_start=timeline.clocks[0],
+        clocks_end=timeline.clocks[1],
+        truncated=note,
+    )
+    findings.files |= {"trace": TRACE, "spans": "spans.npz"}
+
+
+_WORKER_PHASES = ("load", "warm-up", "measure", "accuracy")
+
+
+def _clock_offset_ns(findings: Findings, host: Mapping[str, int]) -> int:
+    """Return by how much the worker's monotonic clock is ahead of ours, by way of the real-time clock."""
+    worker = findings.hello.clocks if findings.hello is not None else {}
+    if "monotonic" not in worker or "realtime" not in worker:
+        return 0
+    offset = (worker["monotonic"] - worker["realtime"]) - (host["monotonic"] - host["realtime"])
+    return 0 if abs(offset) < _SAME_CLOCK_NS else offset
+
+
+def _attributes(plan: RunPlan) -> dict[str, str]:
+    image = plan.image
+    return {
+        "run_id": plan.run_id,
+        "bundle": f"{plan.model.name}:{plan.model.version}",
+        "manifest_digest": plan.bundle.manifest_digest,
+        "set_digest": plan.bundle.set_digest,
+        "framework": f"{plan.framework.name} {plan.framework.version}",
+        "runtime": plan.runtime.name,
+        "image": "" if image is None else f"{image.ref} {image.config_digest}",
+        "scenario": plan.options.scenario,
+        "trace_level": plan.options.trace_level,
+        "mlbundle_version": __version__,
+    }
+
+
+def traced_spans(folder: Path) -> SpanColumns | None:
+    """Return the spans of a run, None when it was not traced."""
+    from mlbundle.trace.spans import load_spans
+
+    path = folder / "spans.npz"
+    return load_spans(path) if path.is_file() else None

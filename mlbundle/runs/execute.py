@@ -1,0 +1,225 @@
+"""Runs a plan: a generator of typed events; the run's folder and record are complete when it ends.
+
+However it ends — completed, failed, cancelled — the worker is gone, the record is written and the index knows it.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.analysis.claims import check_accuracy, validity_reasons
+from mlbundle.errors import MlbundleError, ProtocolBroken
+from mlbundle.runs.collect import Timeline, collect_measure, write_trace
+from mlbundle.runs.folder import JOB, WORKER_LOG, RunFolder
+from mlbundle.runs.queue import machine_to_ourselves
+from mlbundle.runs.record import Findings, build_record
+from mlbundle.runtime.conversation import Watch, converse
+from mlbundle.store.database import RunDatabase
+from mlbundle.wire.clocks import clock_snapshot
+from mlbundle.wire.events import End, Event, Failed, Hello, Log, Phase, Result, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator
+
+    from mlbundle.config import Settings
+    from mlbundle.runs.plan import RunPlan
+
+DATABASE = "runs.sqlite"
+
+
+class Execution:
+    """One run: iterate over `events()`, then look at `record`."""
+
+    def __init__(self, plan: RunPlan, settings: Settings) -> None:
+        self._plan = plan
+        self._settings = settings
+        self._findings = Findings()
+        self._phases = _PhaseClock(plan.phases)
+        self._windows: list[Window] = []
+        self._results: dict[str, Result] = {}
+        self._clocks = (clock_snapshot(), clock_snapshot())
+        self.record: dict[str, Any] | None = None
+
+    def events(self) -> Generator[Event]:
+        """Run, and yield every event as it is written down.
+
+        Raises what went wrong (RunFailed, EnvironmentLacks, IntegrityError) after the record is written.
+        """
+        with RunFolder(self._settings.runs_dir, self._plan.run_id) as folder:
+            try:
+                yield from self._queue_and_run(folder)
+            except MlbundleError as error:
+                self._findings.error = error.to_document()
+                self._finish(folder, "failed")
+                yield folder.append(_failure(error), source="host")
+                yield folder.append(End(status="failed", clocks=clock_snapshot()), source="host")
+                raise
+            except BaseException:
+                # Ctrl-C, SIGTERM, or a consumer that lost interest: there is no one left to yield to.
+                self._finish(folder, "cancelled")
+                folder.append(End(status="cancelled", clocks=clock_snapshot()), source="host")
+                raise
+            yield folder.append(End(status="completed", clocks=clock_snapshot()), source="host")
+
+    def _queue_and_run(self, folder: RunFolder) -> Iterator[Event]:
+        plan = self._plan
+        yield folder.append(Log(message=f"{plan.model.name}:{plan.model.version}"), source="host")
+        for name, start_ns, end_ns in plan.phases:
+            yield folder.append(Phase(name=name, state="begun", t_ns=start_ns), source="host")
+            yield folder.append(Phase(name=name, state="done", t_ns=end_ns), source="host")
+        waited: list[float] = []
+        with machine_to_ourselves(
+            lambda s: self._say_waiting(folder, s, waited), concurrent=plan.options.concurrent
+        ):
+            self._clocks = (clock_snapshot(), self._clocks[1])
+            yield from self._run_worker(folder)
+        yield from self._phase(folder, "collect", "begun")
+        self._collect(folder)
+        yield from self._phase(folder, "collect", "done")
+        yield from self._phase(folder, "verify", "begun")
+        self._verify()
+        yield from self._phase(folder, "verify", "done")
+        self._finish(folder, "completed")
+
+    def _say_waiting(self, folder: RunFolder, seconds: float, waited: list[float]) -> None:
+        if not waited:
+            folder.append(Log(message="waiting for another measurement on this machine"), source="host")
+        waited.append(seconds)
+
+    def _run_worker(self, folder: RunFolder) -> Iterator[Event]:
+        plan = self._plan
+        launch = plan.launch(folder.path / WORKER_LOG)
+        job = plan.job(launch)
+        folder.write_job(job)
+        yield from self._phase(folder, "create", "begun")
+        connection = plan.runtime.start(launch)
+        with closing(_Stopping(connection)):
+            yield from self._phase(folder, "create", "done")
+            yield from self._phase(folder, "start", "begun")
+            watch = Watch(
+                start_timeout_s=self._settings.start_timeout_s,
+                hang_timeout_s=plan.options.hang_timeout_s,
+                out_bytes=plan.limits.out_bytes,
+                scratch_bytes=plan.limits.scratch_bytes,
+            )
+            with closing(converse(connection, job, folder.path, watch)) as conversation:
+                for event in conversation:
+                    yield from self._take(folder, event)
+
+    def _take(self, folder: RunFolder, event: Event) -> Iterator[Event]:
+        if isinstance(event, Failed | End):
+            return  # the host says both in its own words, once
+        yield folder.append(event, source="worker")
+        if isinstance(event, Hello):
+            self._findings.hello = event
+            yield from self._phase(folder, "start", "done")
+        elif isinstance(event, Phase):
+            self._phases.take(event)
+        elif isinstance(event, Window):
+            self._windows.append(event)
+        elif isinstance(event, Result):
+            self._results[event.pass_kind] = event
+
+    def _phase(self, folder: RunFolder, name: str, state: str) -> Iterator[Event]:
+        event = folder.append(Phase(name=name, state=state, t_ns=time.monotonic_ns()), source="host")
+        assert isinstance(event, Phase)
+        self._phases.take(event)
+        yield event
+
+    def _collect(self, folder: RunFolder) -> None:
+        measured = self._results.get("measure")
+        if measured is None:
+            raise ProtocolBroken(
+                "the worker finished without a result", hint="see worker.log in the run's folder"
+            )
+        findings = self._findings
+        findings.result = collect_measure(folder.path, measured.values)
+        findings.resources = {"worker_peak_memory_bytes": measured.values.get("peak_memory_bytes")}
+        findings.validity_reasons = validity_reasons(
+            queries=findings.result["queries"],
+            settled=bool(measured.values.get("warm_up_settled")),
+            concurrent=self._plan.options.concurrent,
+        )
+        self._clocks = (self._clocks[0], clock_snapshot())
+        if self._plan.options.trace_level != "none":
+            traced = int(measured.values.get("traced_queries", 0))
+            timeline = Timeline(self._phases.spans(), self._windows, self._clocks, traced)
+            write_trace(folder.path, self._plan, findings, timeline)
+        findings.passes = _passes(folder)
+        findings.files |= {name: file for name, file in _FILES.items() if (folder.path / file).is_file()}
+
+    def _verify(self) -> None:
+        found = self._results.get("accuracy")
+        if found is None:
+            return
+        values = found.values
+        expected = self._plan.model.expected
+        self._findings.accuracy = check_accuracy(
+            str(values["metric"]),
+            float(values["value"]),
+            int(values["samples"]),
+            expected.accuracy if expected is not None else None,
+        )
+        self._findings.outputs = {name: values[name] for name in ("predictions_sha256", "outputs_sha256")}
+
+    def _finish(self, folder: RunFolder, status: str) -> None:
+        self._findings.phases_s = self._phases.seconds()
+        self.record = build_record(self._plan, status, self._findings)
+        folder.write_record(self.record)
+        RunDatabase(self._settings.data_dir / DATABASE).add(self.record)
+
+
+_FILES = {"job": JOB, "outputs": "outputs.npz", "log": WORKER_LOG, "events": "events.jsonl"}
+
+
+def _passes(folder: RunFolder) -> list[dict[str, Any]]:
+    kinds = {"00-warm-up": "warm-up", "01-measure": "measure", "02-accuracy": "accuracy"}
+    return [
+        {
+            "kind": kind,
+            "files": sorted(f"passes/{name}/{p.name}" for p in (folder.path / "passes" / name).iterdir()),
+            "headline": kind == "measure",
+        }
+        for name, kind in kinds.items()
+        if (folder.path / "passes" / name).is_dir()
+    ]
+
+
+def _failure(error: MlbundleError) -> Failed:
+    fault = getattr(error, "fault", "environment" if error.exit_code == 3 else "mlbundle")
+    return Failed(reference=error.reference, message=error.message, hint=error.hint, fault=fault)
+
+
+class _Stopping:
+    """Makes `closing` stop a connection."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def close(self) -> None:
+        self._connection.stop()
+
+
+class _PhaseClock:
+    """When each phase began and ended, in ns on CLOCK_MONOTONIC."""
+
+    def __init__(self, done: tuple[tuple[str, int, int], ...]) -> None:
+        self._begun: dict[str, int] = {name: start for name, start, _ in done}
+        self._done: dict[str, int] = {name: end for name, _, end in done}
+
+    def take(self, event: Phase) -> None:
+        """Note a phase event; a phase that comes twice keeps its first begin and its last end."""
+        if event.state == "begun":
+            self._begun.setdefault(event.name, event.t_ns)
+        elif event.name in self._begun:
+            self._done[event.name] = event.t_ns
+
+    def spans(self) -> list[tuple[str, int, int | None]]:
+        """Return (name, start, end) of every phase; None for one that is still going on."""
+        return [(name, start, self._done.get(name)) for name, start in self._begun.items()]
+
+    def seconds(self) -> dict[str, float]:
+        """Return name -> seconds of the phases that are done."""
+        return {n: round((end - start) / 1e9, 6) for n, start, end in self.spans() if end is not None}

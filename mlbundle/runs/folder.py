@@ -1,0 +1,104 @@
+"""The folder of one run: everything that happened, written by the host alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+import secrets
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Self
+
+from mlbundle.store.files import storage_failed, write_atomically
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from types import TracebackType
+
+    from mlbundle.wire.events import Event
+    from mlbundle.wire.job import Job
+
+RECORD = "record.json"
+EVENTS = "events.jsonl"
+OWNER_LOCK = "owner.lock"
+JOB = "job.json"
+TRACE = "trace.pftrace.gz"
+WORKER_LOG = "worker.log"
+
+
+def new_run_id() -> str:
+    """Return a name that sorts by time: `20261120T142503Z-7f3a9c`."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{secrets.token_hex(3)}"
+
+
+class RunFolder:
+    """An open run: holds the owner's lock and appends events until it is closed."""
+
+    def __init__(self, runs_dir: Path, run_id: str) -> None:
+        self.path = runs_dir / run_id
+        self._seq = 0
+        try:
+            self.path.mkdir(parents=True)
+            self._lock = os.open(self.path / OWNER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            self._events = (self.path / EVENTS).open("a", encoding="utf-8")
+        except OSError as error:
+            raise storage_failed(error, self.path) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with suppress(OSError):
+            self._events.close()
+        os.close(self._lock)
+
+    def append(self, event: Event, *, source: str) -> Event:
+        """Give an event its number and source, write it down, return it."""
+        numbered = dataclasses.replace(
+            event, seq=self._seq, source=source, t_ns=event.t_ns or time.monotonic_ns()
+        )
+        self._seq += 1
+        try:
+            self._events.write(json.dumps(numbered.to_document(), separators=(",", ":")) + "\n")
+            self._events.flush()
+        except OSError as error:
+            raise storage_failed(error, self.path / EVENTS) from error
+        return numbered
+
+    def write_job(self, job: Job) -> None:
+        """Keep what the worker was asked."""
+        write_atomically(self.path / JOB, json.dumps(job.to_document(), indent=2).encode())
+
+    def write_record(self, record: dict[str, Any]) -> None:
+        """Write the record, last and at once: its absence means that the run is unfinished."""
+        write_atomically(self.path / RECORD, json.dumps(record, indent=2, ensure_ascii=False).encode())
+
+
+def is_owned(folder: Path) -> bool:
+    """Return whether a living process drives the run of this folder."""
+    try:
+        descriptor = os.open(folder / OWNER_LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def read_record(folder: Path) -> dict[str, Any] | None:
+    """Return the record of a run folder, None when there is none or it can't be read."""
+    try:
+        document = json.loads((folder / RECORD).read_bytes())
+    except (OSError, ValueError):
+        return None
+    return document if isinstance(document, dict) else None

@@ -1,0 +1,160 @@
+"""The run record: one JSON document that says what was run, where, how, and what came out.
+
+Records are shared: the environment is an allow-list, and home folders are written as `~`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlbundle import __version__
+from mlbundle.platforms import machine_facts
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mlbundle.analysis.claims import AccuracyCheck
+    from mlbundle.runs.plan import RunPlan
+    from mlbundle.wire.events import Hello
+
+SCHEMA = "mlbundle/run/v1"
+
+
+@dataclass
+class Findings:
+    """What is known of a run so far; filled while it goes, written down however it ends."""
+
+    started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    hello: Hello | None = None
+    result: dict[str, Any] = field(default_factory=dict)
+    accuracy: AccuracyCheck | None = None
+    outputs: dict[str, Any] = field(default_factory=dict)
+    resources: dict[str, Any] = field(default_factory=dict)
+    validity_reasons: list[str] = field(default_factory=list)
+    phases_s: dict[str, float] = field(default_factory=dict)
+    passes: list[dict[str, Any]] = field(default_factory=list)
+    files: dict[str, str] = field(default_factory=dict)
+    error: dict[str, Any] | None = None
+
+
+def build_record(plan: RunPlan, status: str, findings: Findings) -> dict[str, Any]:
+    """Return the record of a run that ended with `status` (completed, failed, cancelled)."""
+    options, image = plan.options, plan.image
+    isolation = plan.runtime.describe()
+    record: dict[str, Any] = {
+        "schema": SCHEMA,
+        "run_id": plan.run_id,
+        "status": status,
+        "validity": {
+            "valid": status == "completed" and not findings.validity_reasons,
+            "reasons": findings.validity_reasons if status == "completed" else [f"the run is {status}"],
+        },
+        "bundle": {
+            "name": plan.model.name,
+            "version": plan.model.version,
+            "manifest_digest": plan.bundle.manifest_digest,
+            "set_digest": plan.bundle.set_digest,
+        },
+        "framework": {"name": plan.framework.name, "version": _framework_version(plan, findings)},
+        "runtime": plan.runtime.name,
+        "isolation": isolation["isolation"],
+        "image": None
+        if image is None
+        else {
+            "ref": image.ref,
+            "index_digest": image.index_digest,
+            "manifest_digest": image.manifest_digest,
+            "config_digest": image.config_digest,
+        },
+        "worker": {"version": plan.worker.version, "sha256": plan.worker.sha256},
+        "environment": _environment(plan, findings, isolation),
+        "scenario": {"name": options.scenario, "options": dict(options.scenario_options or {})},
+        "trace_level": options.trace_level,
+        "result": findings.result or None,
+        "accuracy": None
+        if findings.accuracy is None
+        else {**findings.accuracy.to_document(), **findings.outputs},
+        "resources": findings.resources,
+        "passes": findings.passes,
+        "phases_s": findings.phases_s,
+        "files": findings.files,
+        "error": findings.error,
+        "command": " ".join(redact(part) for part in options.command),
+        "started_at": _iso(findings.started_at),
+        "finished_at": _iso(datetime.now(UTC)),
+        "mlbundle_version": __version__,
+    }
+    return record
+
+
+def partial_record(
+    run_id: str, job: Mapping[str, Any], events: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the record of a run whose owner died: what its folder still says."""
+    name = str(events[0].get("message", "")) if events else ""
+    stamp = datetime.strptime(run_id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    return {
+        "schema": SCHEMA,
+        "run_id": run_id,
+        "status": "partial",
+        "validity": {"valid": False, "reasons": ["the process that drove the run died before its end"]},
+        "bundle": {"name": name or "unknown", "version": "", "manifest_digest": "", "set_digest": ""},
+        "framework": {"name": str(job.get("model", {}).get("predictor", "unknown")), "version": ""},
+        "runtime": "unknown",
+        "isolation": "unknown",
+        "image": None,
+        "worker": None,
+        "environment": {},
+        "scenario": job.get("scenario") or {"name": "unknown", "options": {}},
+        "trace_level": str(job.get("trace_level", "none")),
+        "result": None,
+        "accuracy": None,
+        "resources": {},
+        "passes": [],
+        "phases_s": {},
+        "files": {},
+        "error": None,
+        "command": "",
+        "started_at": _iso(stamp),
+        "finished_at": None,
+        "mlbundle_version": __version__,
+    }
+
+
+def redact(text: str) -> str:
+    """Return a text without the user's home folder."""
+    home = str(Path.home())
+    return text.replace(home, "~") if len(home) > 1 else text
+
+
+def _framework_version(plan: RunPlan, findings: Findings) -> str:
+    """Return the version that really ran: the one installed in the worker's environment."""
+    installed = (findings.hello.facts.get("distributions") or {}) if findings.hello is not None else {}
+    return str(installed.get(plan.framework.name.lower(), plan.framework.version))
+
+
+def _environment(plan: RunPlan, findings: Findings, isolation: Mapping[str, Any]) -> dict[str, Any]:
+    hello = findings.hello
+    return {
+        "machine": machine_facts().to_document(),
+        "worker": {}
+        if hello is None
+        else {**hello.versions, **{k: hello.facts.get(k) for k in ("machine", "libc")}},
+        "distributions": {} if hello is None else hello.facts.get("distributions", {}),
+        "limits": {
+            "threads": plan.limits.threads,
+            "cpus": list(plan.limits.cpus),
+            "memory_bytes": plan.limits.memory_bytes if plan.runtime.name == "docker" else None,
+            "pids": plan.limits.pids if plan.runtime.name == "docker" else None,
+            "scratch_bytes": plan.limits.scratch_bytes,
+        },
+        "isolation": isolation["summary"],
+        **({"python_environment": isolation["environment"]} if "environment" in isolation else {}),
+    }
+
+
+def _iso(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
