@@ -25,6 +25,7 @@
     │   ├── NotABundle                       the file is no bundle at all
     │   ├── BundleCorrupt                    truncated, trailing, inconsistent or forbidden structure
     │   ├── DigestMismatch                   the bytes do not have the digest that names them
+    │   ├── SourceChanged                    a file changed while it was being packed
     │   ├── UnsafePath                       a path that leaves its folder or breaks the grammar
     │   └── ImageMismatch                    the image at hand is not the one that is pinned
     └── Interrupted                 exit 130 stopped by the user (143 by SIGTERM)
@@ -250,6 +251,12 @@ class DigestMismatch(IntegrityError):
     """The bytes do not have the digest that names them."""
 
     reference = "digest-mismatch"
+
+
+class SourceChanged(IntegrityError):
+    """A file changed while it was being packed."""
+
+    reference = "source-changed"
 
 
 class UnsafePath(IntegrityError):

@@ -1,0 +1,56 @@
+"""What goes into a bundle: named values and source files, already resolved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mlbundle.bundle.oci import Role
+from mlbundle.bundle.tarformat import MODE_PLAIN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mlbundle.bundle.document import Asset, ImagePin
+    from mlbundle.manifest.model import Checksum
+
+RESERVED_FOLDER = "mlbundle"
+MODEL_PATH = f"{RESERVED_FOLDER}/model.yml"
+FRAMEWORK_PATH = f"{RESERVED_FOLDER}/framework.yml"
+
+__all__ = ["FRAMEWORK_PATH", "MODEL_PATH", "RESERVED_FOLDER", "BundleContent", "Role", "SourceFile"]
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """One file to pack: where it goes, what it is, and its bytes or the regular file that holds them.
+
+    `checksum` is what the author states (checked while packing); `pointer` names the place that asked for it.
+    """
+
+    path: str
+    role: Role
+    source: Path | bytes
+    mode: int = MODE_PLAIN
+    checksum: Checksum | None = None
+    pointer: str | None = None
+
+
+@dataclass(frozen=True)
+class BundleContent:
+    """Everything that `pack` writes.
+
+    Among `files` are exactly one of role `model` with the path `mlbundle/model.yml` and one of role `framework`
+    with the path `mlbundle/framework.yml`, both as bytes: the documents of the author, word for word. No
+    other file lies in the folder `mlbundle`.
+    """
+
+    model_name: str
+    model_version: str
+    framework_name: str
+    framework_version: str
+    files: tuple[SourceFile, ...]
+    assets: tuple[Asset, ...] = ()
+    images: tuple[ImagePin, ...] = ()
+    description: str | None = None
+    license: str | None = None

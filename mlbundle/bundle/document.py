@@ -1,0 +1,157 @@
+"""The document `mlbundle/bundle.json`: what a bundle says about itself, covered by the manifest digest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mlbundle.bundle.digests import PREFIX, is_hex, parse_digest
+from mlbundle.bundle.oci import MAX_LAYERS, go_json
+from mlbundle.bundle.paths import check_path
+from mlbundle.bundle.strictjson import Fields
+from mlbundle.bundle.table import MAX_FILES, MAX_TABLE_BYTES
+from mlbundle.errors import BundleCorrupt
+
+SCHEMA = "mlbundle/bundle/v1"
+CHUNK_BYTES = 64 << 20
+
+_MAX_CHUNKS = 1 << 17
+_MAX_IMAGES = 64
+_KEYS = frozenset(
+    {"schema", "model", "framework", "files", "set_digest", "unpacked_size", "assets", "chunks", "images"}
+)
+_NAME_KEYS = frozenset({"name", "version"})
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """Which file a place of the model manifest means: a JSON pointer into it and a path in the bundle."""
+
+    pointer: str
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """The sha256 (hex) of every 64 MiB of a large layer, so that a broken transfer can be mended in part."""
+
+    path: str
+    sha256: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ImagePin:
+    """A container image that the framework manifest pins by digest."""
+
+    architecture: str
+    accelerator: str
+    image: str
+    digest: str
+
+
+@dataclass(frozen=True, slots=True)
+class BundleDocument:
+    """The values of `bundle.json`; `files_hex`, `files_bytes`, `files_count` describe the file table."""
+
+    model_name: str
+    model_version: str
+    framework_name: str
+    framework_version: str
+    files_hex: str
+    files_bytes: int
+    files_count: int
+    set_digest: str
+    unpacked_bytes: int
+    assets: tuple[Asset, ...]
+    chunks: tuple[Chunks, ...]
+    images: tuple[ImagePin, ...]
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the document as JSON-ready values, in the order of the file."""
+        return {
+            "schema": SCHEMA,
+            "model": {"name": self.model_name, "version": self.model_version},
+            "framework": {"name": self.framework_name, "version": self.framework_version},
+            "files": {
+                "digest": PREFIX + self.files_hex,
+                "size": self.files_bytes,
+                "count": self.files_count,
+            },
+            "set_digest": self.set_digest,
+            "unpacked_size": self.unpacked_bytes,
+            "assets": [{"pointer": asset.pointer, "path": asset.path} for asset in self.assets],
+            "chunks": [{"path": chunks.path, "sha256": list(chunks.sha256)} for chunks in self.chunks],
+            "images": [
+                {
+                    "architecture": pin.architecture,
+                    "accelerator": pin.accelerator,
+                    "image": pin.image,
+                    "digest": pin.digest,
+                }
+                for pin in self.images
+            ],
+        }
+
+
+def encode_bundle(bundle: BundleDocument) -> bytes:
+    """Return `bundle.json` as bytes."""
+    return go_json(bundle.to_document())
+
+
+def chunk_count(size_bytes: int) -> int:
+    """Return how many chunks are recorded for a layer: none up to 64 MiB."""
+    return -(-size_bytes // CHUNK_BYTES) if size_bytes > CHUNK_BYTES else 0
+
+
+def parse_bundle(document: Any, where: str) -> BundleDocument:
+    """Return `bundle.json` as values; raises BundleCorrupt or UnsafePath, with a JSON pointer."""
+    fields = Fields(document, where, _KEYS)
+    fields.constant("schema", SCHEMA)
+    model = fields.object("model", _NAME_KEYS)
+    framework = fields.object("framework", _NAME_KEYS)
+    files = fields.object("files", frozenset({"digest", "size", "count"}))
+    return BundleDocument(
+        model_name=model.text("name"),
+        model_version=model.text("version"),
+        framework_name=framework.text("name"),
+        framework_version=framework.text("version"),
+        files_hex=parse_digest(files.text("digest"), where=f"{files.where}/digest"),
+        files_bytes=files.integer("size", maximum=MAX_TABLE_BYTES),
+        files_count=files.integer("count", maximum=MAX_FILES),
+        set_digest=PREFIX + parse_digest(fields.text("set_digest"), where=f"{where}/set_digest"),
+        unpacked_bytes=fields.integer("unpacked_size"),
+        assets=_assets(fields),
+        chunks=_chunks(fields),
+        images=_images(fields),
+    )
+
+
+def _assets(fields: Fields) -> tuple[Asset, ...]:
+    entries = fields.objects("assets", frozenset({"pointer", "path"}), maximum=MAX_FILES)
+    return tuple(
+        Asset(entry.text("pointer"), check_path(entry.text("path"), where=f"{entry.where}/path"))
+        for entry in entries
+    )
+
+
+def _chunks(fields: Fields) -> tuple[Chunks, ...]:
+    result = []
+    for entry in fields.objects("chunks", frozenset({"path", "sha256"}), maximum=MAX_LAYERS):
+        hexes = entry.array("sha256", maximum=_MAX_CHUNKS)
+        if not all(is_hex(value) for value in hexes):
+            raise BundleCorrupt("a chunk has no sha256", where=f"{entry.where}/sha256")
+        result.append(Chunks(check_path(entry.text("path"), where=f"{entry.where}/path"), tuple(hexes)))
+    return tuple(result)
+
+
+def _images(fields: Fields) -> tuple[ImagePin, ...]:
+    allowed = frozenset({"architecture", "accelerator", "image", "digest"})
+    return tuple(
+        ImagePin(
+            architecture=entry.text("architecture"),
+            accelerator=entry.text("accelerator"),
+            image=entry.text("image"),
+            digest=PREFIX + parse_digest(entry.text("digest"), where=f"{entry.where}/digest"),
+        )
+        for entry in fields.objects("images", allowed, maximum=_MAX_IMAGES)
+    )

@@ -1,0 +1,202 @@
+"""Writes the verified files of a bundle into a new folder; all of them or nothing."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mlbundle.bundle.reader import BundleReader, PlacedFile, open_bundle
+from mlbundle.bundle.verify import Copier, meter
+from mlbundle.errors import StorageFailed, UsageError
+from mlbundle.platforms import free_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from mlbundle.bundle.table import FileEntry
+
+    Progress = Callable[[int, int], None]
+
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """A folder with the files of a bundle, each with the sha256 of the file table."""
+
+    path: Path
+    manifest_digest: str
+    config_digest: str
+    set_digest: str
+    files: tuple[FileEntry, ...]
+
+
+def unpack(path: Path, destination: Path, progress: Progress | None = None) -> Unpacked:
+    """Write the files of a bundle into the folder `destination`, which must not exist.
+
+    Every byte is checked on its way. The files are written into a hidden folder beside `destination` that
+    only we may enter, and appear under their name when all are right and on disk. Raises UsageError when
+    `destination` exists, what `open_bundle` raises, DigestMismatch, StorageFailed.
+    """
+    if os.path.lexists(destination):
+        raise UsageError(f"{destination} exists already", hint="name a new folder with -o")
+    if not destination.parent.is_dir():
+        raise UsageError(f"the folder {destination.parent} does not exist", where=str(destination))
+    with open_bundle(path) as reader:
+        _check_space(reader, destination)
+        try:
+            with _staging(destination) as (folder, descriptor):
+                _write_files(reader, descriptor, progress)
+                _publish(folder, destination)
+        except OSError as error:
+            raise StorageFailed(
+                f"can't write {destination}: {error.strerror}", hint="check free space and permissions"
+            ) from error
+        return Unpacked(
+            path=destination,
+            manifest_digest=reader.manifest_digest,
+            config_digest=reader.config_digest,
+            set_digest=reader.set_digest,
+            files=reader.files,
+        )
+
+
+def _check_space(reader: BundleReader, destination: Path) -> None:
+    needed, free = reader.document.unpacked_bytes, free_bytes(destination.parent)
+    if needed > free:
+        raise StorageFailed(
+            f"the files take {needed} bytes and {free} are free",
+            where=str(destination.parent),
+            hint="make room",
+        )
+
+
+@contextmanager
+def _staging(destination: Path) -> Iterator[tuple[Path, int]]:
+    """Make a guard folder of mode 0700 beside `destination` and a plain one in it; both are gone at the end."""
+    guard = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}.partial")
+    guard.mkdir(mode=0o700)
+    try:
+        inner = guard / "files"
+        inner.mkdir()
+        descriptor = os.open(inner, _FOLDER_FLAGS)
+        try:
+            yield inner, descriptor
+        finally:
+            os.close(descriptor)
+    finally:
+        shutil.rmtree(guard, ignore_errors=True)
+
+
+def _publish(folder: Path, destination: Path) -> None:
+    if os.path.lexists(destination):
+        raise UsageError(
+            f"{destination} was made by somebody else meanwhile", hint="name a new folder with -o"
+        )
+    folder.rename(destination)
+    _sync_folder(destination.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_files(reader: BundleReader, root: int, progress: Progress | None) -> None:
+    total_bytes = sum(layer.size_bytes for layer in reader.layers)
+    copier = Copier(reader, meter(progress, total_bytes))
+    tree = _Tree(root)
+    try:
+        for layer in reader.layers:
+            sinks = tree.sinks(layer.files)
+            try:
+                copier.copy_layer(layer, sinks)
+            finally:
+                sinks.close()
+        tree.sync()
+    finally:
+        tree.close()
+
+
+class _Tree:
+    """A folder that is written to by descriptors only, so that no link can lead outside."""
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._folders: set[str] = set()
+        self._open_path = ""
+        self._open = os.dup(root)
+
+    def close(self) -> None:
+        os.close(self._open)
+
+    def sinks(self, files: tuple[PlacedFile, ...]) -> _Sinks:
+        return _Sinks(self, files)
+
+    def create(self, entry: FileEntry) -> int:
+        """Make a new file, and its folders, and return its descriptor."""
+        folder, _, name = entry.path.rpartition("/")
+        return os.open(name, _FILE_FLAGS, entry.mode, dir_fd=self._enter(folder))
+
+    def sync(self) -> None:
+        """Bring all folders to the disk."""
+        for folder in sorted(self._folders, reverse=True):
+            os.fsync(self._enter(folder))
+        os.fsync(self._root)
+
+    def _enter(self, folder: str) -> int:
+        if folder != self._open_path:
+            os.close(self._open)
+            self._open = os.dup(self._root)
+            self._open_path = ""
+            for part in folder.split("/") if folder else ():
+                self._step(part)
+        return self._open
+
+    def _step(self, part: str) -> None:
+        path = f"{self._open_path}/{part}" if self._open_path else part
+        if path not in self._folders:
+            os.mkdir(part, dir_fd=self._open)
+            self._folders.add(path)
+        deeper = os.open(part, _FOLDER_FLAGS, dir_fd=self._open)
+        os.close(self._open)
+        self._open, self._open_path = deeper, path
+
+
+class _Sinks:
+    """Opens the files of a layer one after the other, as their bytes come."""
+
+    def __init__(self, tree: _Tree, files: tuple[PlacedFile, ...]) -> None:
+        self._tree = tree
+        self._files = iter(files)
+        self._descriptor = -1
+
+    def __iter__(self) -> Iterator[Callable[[memoryview], None] | None]:
+        return self
+
+    def __next__(self) -> Callable[[memoryview], None]:
+        self.close()
+        self._descriptor = self._tree.create(next(self._files).entry)
+        return self._write
+
+    def close(self) -> None:
+        """Bring the open file to the disk and close it."""
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def _write(self, view: memoryview) -> None:
+        while view:
+            view = view[os.write(self._descriptor, view) :]
