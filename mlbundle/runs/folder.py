@@ -40,11 +40,14 @@ class RunFolder:
     def __init__(self, runs_dir: Path, run_id: str) -> None:
         self.path = runs_dir / run_id
         self._seq = 0
+        # Made under another name and renamed with the lock held: nobody ever sees the folder without an owner.
+        unborn = runs_dir / f".{run_id}"
         try:
-            self.path.mkdir(parents=True)
-            self._lock = os.open(self.path / OWNER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            unborn.mkdir(parents=True)
+            self._lock = os.open(unborn / OWNER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
-            self._events = (self.path / EVENTS).open("a", encoding="utf-8")
+            self._events = (unborn / EVENTS).open("a", encoding="utf-8")
+            unborn.rename(self.path)
         except OSError as error:
             raise storage_failed(error, self.path) from error
 

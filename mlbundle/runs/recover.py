@@ -26,10 +26,16 @@ def recover_left_runs(settings: Settings) -> list[str]:
     left = [
         folder
         for folder in sorted(settings.runs_dir.iterdir())
-        if folder.is_dir() and not (folder / RECORD).exists() and not is_owned(folder)
+        if folder.is_dir()
+        and not folder.name.startswith(".")
+        and not (folder / RECORD).exists()
+        and not is_owned(folder)
     ]
+    from mlbundle.runtime.process import remove_left_scratch
+
     for folder in left:
         _close(folder, settings)
+        remove_left_scratch(folder.name)
     if left:
         _remove_containers([folder.name for folder in left])
     return [folder.name for folder in left]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _READ_BYTES = 1 << 16
+_SCRATCH_PREFIX = "mlbundle-scratch-"
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 
 
@@ -78,7 +79,12 @@ class ProcessRuntime:
 
 
 def _scratch(launch: Launch) -> Path:
-    return Path(tempfile.gettempdir()) / f"mlbundle-scratch-{launch.run_id}"
+    return Path(tempfile.gettempdir()) / f"{_SCRATCH_PREFIX}{launch.run_id}"
+
+
+def remove_left_scratch(run_id: str) -> None:
+    """Remove the scratch folder of a run whose owner is gone."""
+    shutil.rmtree(Path(tempfile.gettempdir()) / f"{_SCRATCH_PREFIX}{run_id}", ignore_errors=True)
 
 
 def _variables(launch: Launch, scratch: Path) -> dict[str, str]:

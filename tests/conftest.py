@@ -1,0 +1,128 @@
+"""Shared fixtures: a home of its own for every test, the command line, and the real parts (engine, image)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+IN_CI = os.environ.get("CI", "").lower() == "true"
+BASE_IMAGE = os.environ.get("MLBUNDLE_TEST_BASE_IMAGE", "")
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def lacking(reason: str) -> NoReturn:
+    """A missing real part: a failure under CI, a skip with its reason on a user's machine."""
+    if IN_CI:
+        pytest.fail(f"under CI this must be there: {reason}")
+    pytest.skip(reason)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command did."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    def document(self) -> dict[str, Any]:
+        """The one JSON document on stdout."""
+        found = json.loads(self.stdout)
+        assert isinstance(found, dict)
+        return found
+
+    def error(self, status: int, reference: str) -> dict[str, Any]:
+        """The error document, after checking that it is the expected one and no traceback is shown."""
+        assert self.status == status, f"status {self.status}\n{self.stdout}\n{self.stderr}"
+        assert "Traceback" not in self.stdout + self.stderr
+        document = self.document()
+        assert document["schema"] == "mlbundle/error/v1"
+        assert document["reference"] == reference, document
+        assert document["message"]
+        return document
+
+
+Cli = Callable[..., Outcome]
+
+
+def command_line(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "mlbundle.cli.main", *map(str, arguments)]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Data, cache and settings of this test alone."""
+    folder = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("MLBUNDLE_HOME", str(folder))
+    for name in [n for n in os.environ if n.startswith("MLBUNDLE_") and n not in {"MLBUNDLE_HOME"}]:
+        if not name.startswith("MLBUNDLE_TEST_"):
+            monkeypatch.delenv(name)
+    return folder
+
+
+@pytest.fixture
+def cli(tmp_path: Path) -> Cli:
+    """Run `mlbundle` in a process of its own."""
+
+    def run(*arguments: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None) -> Outcome:
+        done = subprocess.run(
+            command_line(*arguments),
+            capture_output=True,
+            text=True,
+            timeout=300,
+            cwd=cwd or tmp_path,
+            env={**os.environ, **(env or {})},
+            stdin=subprocess.DEVNULL,
+        )
+        return Outcome(done.returncode, done.stdout, done.stderr)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Any]:
+    """A client of the Docker engine of this machine."""
+    docker = pytest.importorskip("docker")
+    try:
+        client = docker.from_env(timeout=30)
+        client.ping()
+    except docker.errors.DockerException as error:
+        lacking(f"no container engine answers: {error}")
+    yield client
+    client.close()
+
+
+@pytest.fixture(scope="session")
+def image_home(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home where the onnxruntime image was built by the command that users have; shared by the session."""
+    if not BASE_IMAGE:
+        lacking("MLBUNDLE_TEST_BASE_IMAGE names no base image (Debian with python3 and python3-venv)")
+    folder = tmp_path_factory.mktemp("image-home")
+    done = subprocess.run(
+        command_line(
+            "images", "build", "onnxruntime", "--accelerator", "cpu", "--base-image", BASE_IMAGE, "--json"
+        ),
+        capture_output=True,
+        text=True,
+        timeout=900,
+        env={**os.environ, "MLBUNDLE_HOME": str(folder)},
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    return folder
+
+
+@pytest.fixture
+def in_image_home(image_home: Path, monkeypatch: pytest.MonkeyPatch, engine: Any) -> Iterator[Path]:
+    """Use the home with the image; afterwards no container of ours may be left."""
+    monkeypatch.setenv("MLBUNDLE_HOME", str(image_home))
+    yield image_home
+    left = engine.api.containers(all=True, filters={"label": "io.mlbundle.run"})
+    assert left == [], f"containers left behind: {left}"

@@ -1,0 +1,152 @@
+"""Workers that hang, crash, lie or fill the disk; interrupts; kills. Each ends typed, and nothing is left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+from bundles import make_bundle
+from conftest import command_line
+
+HERE = ("--runtime", "process", "--python", sys.executable, "--trust")
+QUICK = ("--duration", "300ms", "--warmup", "10ms")
+
+
+def scratch_folders() -> set[Path]:
+    return set(Path(tempfile.gettempdir()).glob("mlbundle-scratch-*"))
+
+
+def worker_processes(marker: str) -> list[int]:
+    """Processes whose environment or command line holds `marker`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                text = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if marker.encode() in text and b"worker-" in text:
+                found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind():
+    before = scratch_folders()
+    yield
+    assert scratch_folders() == before
+
+
+CRASHES = {
+    "exit": ("import os; os._exit(3)", "worker-failed"),
+    "segfault": ("import ctypes; ctypes.string_at(0)", "worker-failed"),
+    "killed": ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", "worker-failed"),
+    "kills its supervisor": ("import os, signal; os.kill(os.getppid(), signal.SIGKILL)", "worker-crashed"),
+    "raises": ("raise RuntimeError('no')", "worker-failed"),
+    "writes rubbish to stdout": (
+        "import os; os.write(1, b'x' * 100000); raise RuntimeError('no')",
+        "worker-failed",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(CRASHES))
+def test_a_crash_is_typed_recorded_and_exits_4(cli, home, tmp_path, name) -> None:
+    code, reference = CRASHES[name]
+    bundle = make_bundle(tmp_path / "crash", preprocess=code)
+    error = cli("run", bundle, *HERE, *QUICK, "--json").error(4, reference)
+    assert error["hint"]
+    (folder,) = (home / "data" / "runs").iterdir()
+    record = json.loads((folder / "record.json").read_text())
+    assert record["status"] == "failed"
+    assert record["error"]["reference"] == reference
+    assert not list(folder.rglob("*.part"))
+
+
+def test_the_parties_at_fault_are_told_apart(cli, tmp_path) -> None:
+    bundle = make_bundle(tmp_path / "raises", preprocess="raise RuntimeError('no')")
+    error = cli("run", bundle, *HERE, *QUICK, "--json").error(4, "worker-failed")
+    assert error["fault"] == "bundle"
+    assert "line 2" in error["message"]
+
+
+def test_a_worker_that_hangs_is_stopped(cli, tmp_path) -> None:
+    bundle = make_bundle(tmp_path / "hang", preprocess="import time\nwhile True: time.sleep(1)")
+    begun = time.monotonic()
+    error = cli("run", bundle, *HERE, *QUICK, "--timeout", "2s", "--json").error(4, "worker-hung")
+    assert "--timeout" in error["hint"]
+    assert time.monotonic() - begun < 60
+
+
+def test_a_worker_that_fills_its_scratch_folder_is_stopped(cli, tmp_path) -> None:
+    # Many small files: a limit on the size of one file would not stop it.
+    code = "import os, time\nfor i in range(10**6):\n    open(f'{i}', 'wb').write(bytes(1 << 20)); time.sleep(0.01)"
+    bundle = make_bundle(tmp_path / "fill", preprocess=code)
+    limit = {"MLBUNDLE_SCRATCH_BYTES": str(20 << 20)}
+    cli("run", bundle, *HERE, *QUICK, "--json", env=limit).error(4, "worker-exceeded-limit")
+
+
+def test_a_worker_that_sends_too_much_is_stopped(cli, tmp_path) -> None:
+    bundle = make_bundle(tmp_path / "mini")
+    error = cli("run", bundle, *HERE, *QUICK, "--json", env={"MLBUNDLE_OUT_BYTES": "1000"})
+    error.error(4, "worker-exceeded-limit")
+
+
+def start(bundle: Path, *more: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        command_line("run", bundle, *HERE, "--duration", "60s", "--warmup", "10ms", *more),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def wait_until_measuring(home: Path) -> Path:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for events in (home / "data" / "runs").glob("*/events.jsonl"):
+            if '"name":"measure","state":"begun"' in events.read_text():
+                return events.parent
+        time.sleep(0.05)
+    raise AssertionError("the run did not begin to measure")
+
+
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_stops_the_worker_and_keeps_what_was_seen(home, tmp_path, sent, status) -> None:
+    process = start(make_bundle(tmp_path / "mini"))
+    folder = wait_until_measuring(home)
+    assert worker_processes(str(home))
+    process.send_signal(sent)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == status, stderr
+    assert "Traceback" not in stderr
+    assert worker_processes(str(home)) == []
+    record = json.loads((folder / "record.json").read_text())
+    assert record["status"] == "cancelled"
+    assert record["validity"]["valid"] is False
+
+
+def test_a_killed_host_takes_its_worker_with_it_and_the_next_command_closes_the_run(
+    cli, home, tmp_path
+) -> None:
+    process = start(make_bundle(tmp_path / "mini"))
+    folder = wait_until_measuring(home)
+    process.kill()
+    process.wait()
+    deadline = time.monotonic() + 10
+    while worker_processes(str(home)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert worker_processes(str(home)) == []
+    (row,) = cli("runs", "list", "--json").document()["runs"]
+    assert row["run_id"] == folder.name
+    assert row["status"] == "partial"
+    for left in scratch_folders():
+        assert not left.exists() or folder.name not in left.name
