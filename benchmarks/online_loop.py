@@ -23,7 +23,7 @@ import numpy as np
 import onnxruntime
 
 from mlbundle.platforms import machine_facts
-from mlbundle.resources import built_in_models
+from mlbundle.resources import resource_folder
 from mlbundle.worker.predictors.onnx_runtime import OnnxRuntimePredictor
 from mlbundle.worker.scenarios.loop import closed_loop, loop_overhead_ns, quiet_interpreter
 
@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
 
-    folder = built_in_models()["digits-cnn"]
+    folder = resource_folder("manifests") / "models" / "digits-cnn"
     images = np.load(folder / "dataset" / "digits.npz")["images"].astype(np.float32)
     predictor = OnnxRuntimePredictor()
     handle = predictor.open({"graph": str(folder / "model.onnx")}, {"threads": 1})

@@ -69,11 +69,16 @@ def _read_text(path: str) -> str | None:
 
 
 def _cpu_model() -> str:
+    found: dict[str, str] = {}
     for line in (_read_text("/proc/cpuinfo") or "").splitlines():
         key, _, value = line.partition(":")
-        if key.strip().lower() in {"model name", "cpu", "model"} and value.strip():
-            return value.strip()
-    return platform.processor() or "unknown"
+        found.setdefault(key.strip().lower(), value.strip())
+    # x86 says "model name", POWER "cpu"; arm64 gives only numbers, which name the core for those who look them up.
+    named = found.get("model name") or found.get("cpu")
+    if named:
+        return named
+    parts = [found[key] for key in ("cpu implementer", "cpu part") if key in found]
+    return " ".join(parts) or platform.processor() or "unknown"
 
 
 def usable_cpus() -> list[int]:
