@@ -1,0 +1,269 @@
+"""`mlbundle run` in a real container: same answers, isolation, limits, nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from bundles import make_bundle
+from conftest import command_line
+
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("in_image_home")]
+
+DOCKER = ("--runtime", "docker")
+QUICK = ("--duration", "300ms", "--warmup", "10ms")
+
+
+def probe(tmp_path: Path, code: str) -> Path:
+    """A bundle whose pre-processing does something in the container; what it raises comes back as the error."""
+    return make_bundle(tmp_path / "probe", preprocess=code)
+
+
+def test_the_container_answers_as_the_process_does_and_its_image_is_in_the_record(cli, in_image_home) -> None:
+    record = cli("run", "digits-cnn", *DOCKER, *QUICK, "--json").document()
+    assert record["runtime"] == "docker"
+    assert record["isolation"] == "pinned"
+    lock = (in_image_home / "data" / "images.lock").read_text()
+    assert record["image"]["config_digest"].startswith("sha256:")
+    assert record["image"]["config_digest"] in lock
+    process = ("--runtime", "process", "--python", sys.executable)
+    here = cli("run", "digits-cnn", *process, *QUICK, "--json").document()
+    assert record["accuracy"]["predictions_sha256"] == here["accuracy"]["predictions_sha256"]
+    assert record["accuracy"]["passed"] is True
+
+
+def test_auto_takes_the_container_where_an_image_is_ready(cli) -> None:
+    assert cli("run", "digits-cnn", *QUICK, "--json").document()["runtime"] == "docker"
+
+
+@pytest.mark.parametrize("name", ["digits-png", "digits-code"])
+def test_images_and_custom_code_run_in_the_container(cli, name) -> None:
+    record = cli("run", name, *DOCKER, *QUICK, "--json").document()
+    assert record["accuracy"]["passed"] is True
+    assert record["accuracy"]["samples"] == 360
+
+
+def test_all_files_of_a_run_belong_to_the_caller(cli, in_image_home) -> None:
+    record = cli("run", "digits-cnn", *DOCKER, *QUICK, "--json").document()
+    folder = in_image_home / "data" / "runs" / record["run_id"]
+    assert {path.stat().st_uid for path in folder.rglob("*")} == {os.getuid()}
+
+
+ISOLATION = {
+    "no network": (
+        "import socket\nsocket.create_connection(('192.0.2.1', 80), timeout=2)",
+        ("Network is unreachable",),
+    ),
+    "only a loopback device": (
+        "import os\nraise OSError(sorted(os.listdir('/sys/class/net')))",
+        ("['lo']",),
+    ),
+    "read-only root": ("open('/planted', 'w')", ("Read-only file system",)),
+    "read-only assets": (
+        "open(env['assets'] + '/planted', 'w')",
+        ("Read-only file system", "Permission denied"),
+    ),
+    "an unprivileged user": ("import os\nraise OSError(os.getuid(), os.getgid())", ("65534",)),
+    "no capabilities": (
+        "raise OSError([l for l in open('/proc/self/status') if l.startswith('CapBnd')])",
+        ("CapBnd:\\\\t0000000000000000", "CapBnd:\\t0000000000000000"),
+    ),
+    "no new privileges": (
+        "raise OSError([l for l in open('/proc/self/status') if l.startswith('NoNewPrivs')])",
+        ("NoNewPrivs:\\\\t1", "NoNewPrivs:\\t1"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(ISOLATION))
+def test_code_of_a_bundle_is_locked_in(cli, tmp_path, name) -> None:
+    code, expected = ISOLATION[name]
+    error = cli("run", probe(tmp_path, code), *DOCKER, *QUICK, "--json").error(4, "worker-failed")
+    assert error["fault"] == "bundle"
+    assert any(words in error["message"] for words in expected), error["message"]
+
+
+def test_a_container_over_its_memory_is_ended_and_named(cli, tmp_path) -> None:
+    bundle = probe(
+        tmp_path, "x = [bytearray(1 << 20) for _ in range(4096)]\nfor b in x: b[::4096] = b'x' * 256"
+    )
+    error = cli("run", bundle, *DOCKER, *QUICK, "--memory", "256MiB", "--json").error(4, "worker-failed")
+    assert "memory" in (error["message"] + (error["hint"] or ""))
+
+
+def test_a_container_can_not_fork_without_end(cli, tmp_path) -> None:
+    code = "import os, time\nfor _ in range(5000):\n    if os.fork() == 0: time.sleep(30); os._exit(0)"
+    error = cli("run", probe(tmp_path, code), *DOCKER, *QUICK, "--json").error(4, "worker-failed")
+    assert "BlockingIOError" in error["message"]
+
+
+def test_a_container_that_fills_its_disk_ends_typed(cli, tmp_path) -> None:
+    code = "for i in range(10**6):\n    open(f'/tmp/{i}', 'wb').write(bytes(1 << 20))"
+    limit = {"MLBUNDLE_SCRATCH_BYTES": str(20 << 20)}
+    error = cli("run", probe(tmp_path, code), *DOCKER, *QUICK, "--json", env=limit).error(4, "worker-failed")
+    assert "No space left on device" in error["message"]
+
+
+def test_a_container_that_hangs_is_removed(cli, tmp_path) -> None:
+    bundle = probe(tmp_path, "import time\nwhile True: time.sleep(1)")
+    cli("run", bundle, *DOCKER, *QUICK, "--timeout", "2s", "--json").error(4, "worker-hung")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os, signal; os.kill(os.getppid(), signal.SIGTERM); os._exit(3)",
+        "import ctypes; ctypes.string_at(0)",
+    ],
+)
+def test_a_container_that_crashes_ends_typed(cli, tmp_path, code) -> None:
+    cli("run", probe(tmp_path, code), *DOCKER, *QUICK, "--json").error(4, "worker-failed")
+
+
+def measuring(home: Path, known: set[str]) -> Path:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        for events in (home / "data" / "runs").glob("*/events.jsonl"):
+            if events.parent.name not in known and '"name":"measure","state":"begun"' in events.read_text():
+                return events.parent
+        time.sleep(0.05)
+    raise AssertionError("the run did not begin to measure")
+
+
+def begin(home: Path, **more: object) -> tuple[subprocess.Popen[str], Path]:
+    known = {folder.name for folder in (home / "data" / "runs").glob("*")}
+    process = subprocess.Popen(
+        command_line("run", "digits-cnn", *DOCKER, "--duration", "60s", "--warmup", "10ms", "--json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        **more,
+    )
+    return process, measuring(home, known)
+
+
+def gone(engine, run_id: str, within_s: float) -> bool:
+    deadline = time.monotonic() + within_s
+    while time.monotonic() < deadline:
+        if not engine.api.containers(all=True, filters={"label": f"io.mlbundle.run={run_id}"}):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_ctrl_c_removes_the_container(in_image_home, engine) -> None:
+    process, folder = begin(in_image_home)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert gone(engine, folder.name, within_s=0.1)
+    assert json.loads((folder / "record.json").read_text())["status"] == "cancelled"
+
+
+def test_a_killed_host_leaves_no_container(cli, in_image_home, engine) -> None:
+    process, folder = begin(in_image_home)
+    process.kill()
+    process.wait()
+    assert gone(engine, folder.name, within_s=10)
+    rows = cli("runs", "list", "--json").document()["runs"]
+    assert {r["run_id"]: r["status"] for r in rows}[folder.name] == "partial"
+
+
+def test_a_pinned_image_that_is_another_is_refused(cli, in_image_home, engine, tmp_path) -> None:
+    import shutil
+
+    from mlbundle.resources import built_in_frameworks, built_in_models
+
+    reference = "mlbundle-test/another:1"
+    engine.images.get(os.environ["MLBUNDLE_TEST_BASE_IMAGE"]).tag(reference)
+    try:
+        folder = tmp_path / "pinned"
+        shutil.copytree(built_in_models()["digits-cnn"], folder)
+        text = built_in_frameworks()["onnxruntime"].read_text()
+        head = text.partition("containers:")[0]
+        digest = "sha256:" + "0" * 64
+        pins = f"containers:\n  amd64:\n    cpu: {{image: {reference}, digest: '{digest}'}}\n"
+        (folder / "framework.yml").write_text(head + pins)
+        error = cli("run", folder, *DOCKER, *QUICK, "--json").error(5, "image-mismatch")
+        assert digest[:19] in json.dumps(error)
+    finally:
+        engine.images.remove(reference)
+
+
+def test_a_dry_run_shows_the_exact_digest_and_the_containers_arguments(cli) -> None:
+    plan = cli("run", "digits-cnn", *DOCKER, "--dry-run", "--json").document()
+    assert "sha256:" in plan["image"]
+    host = plan["container"]["host_config"]
+    assert host["network_mode"] == "none"
+    assert host["read_only"] is True
+    assert host["cap_drop"] == ["ALL"]
+
+
+def test_without_an_image_docker_says_how_to_build_it(cli, tmp_path) -> None:
+    error = cli("run", "digits-cnn", *DOCKER, "--json", env={"MLBUNDLE_HOME": str(tmp_path / "h")}).error(
+        3, "image-missing"
+    )
+    assert "mlbundle images build onnxruntime" in error["hint"]
+
+
+@pytest.fixture
+def private_engine(engine, in_image_home, tmp_path_factory):
+    """A second Docker engine of our own that may be killed, with the image loaded."""
+    if os.getuid() != 0:
+        pytest.skip("starting an engine needs root")
+    import docker
+
+    folder = tmp_path_factory.mktemp("engine")
+    socket = folder / "docker.sock"
+    arguments = ["--data-root", folder / "data", "--exec-root", folder / "exec", "--pidfile", folder / "pid"]
+    arguments += ["-H", f"unix://{socket}", "--bridge", "none", "--iptables=false"]
+    log = (folder / "log").open("wb")
+    daemon = subprocess.Popen(
+        ["dockerd", *map(str, arguments)], stdout=log, stderr=log, start_new_session=True
+    )
+    client = docker.DockerClient(base_url=f"unix://{socket}", timeout=60)
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                client.ping()
+                break
+            except Exception:
+                assert daemon.poll() is None, (folder / "log").read_text()[-2000:]
+                assert time.monotonic() < deadline, "the second engine did not start"
+                time.sleep(0.2)
+        lock = json.loads((in_image_home / "data" / "images.lock").read_text())
+        entries = lock["images"].values() if isinstance(lock["images"], dict) else lock["images"]
+        (digest,) = [entry["config_digest"] for entry in entries]
+        client.images.load(engine.images.get(digest).save(chunk_size=1 << 22))
+        yield f"unix://{socket}", daemon
+    finally:
+        if daemon.poll() is None:
+            os.killpg(daemon.pid, signal.SIGKILL)
+        daemon.wait()
+        client.close()
+        subprocess.run(["pkill", "-KILL", "-f", str(folder)], check=False)
+        subprocess.run(
+            ["sh", "-c", f"grep -o '{folder}[^ ]*' /proc/mounts | sort -r | xargs -r umount -l"], check=False
+        )
+
+
+def test_an_engine_that_dies_in_the_middle_is_named(in_image_home, private_engine) -> None:
+    address, daemon = private_engine
+    process, folder = begin(in_image_home, env={**os.environ, "DOCKER_HOST": address})
+    os.killpg(daemon.pid, signal.SIGKILL)
+    stdout, stderr = process.communicate(timeout=60)
+    assert process.returncode == 4, stderr
+    error = json.loads(stdout)
+    assert error["reference"] == "engine-died", error
+    assert error["hint"]
+    assert "Traceback" not in stderr
+    record = json.loads((folder / "record.json").read_text())
+    assert record["status"] == "failed"
