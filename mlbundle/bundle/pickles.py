@@ -1,9 +1,9 @@
 """Finds Python pickles by their bytes, in any disguise, without ever loading one.
 
 A pickle is a program; whoever loads it runs it. It hides in `.pkl`, `.pt`, `.joblib`, in `.npz` with object
-arrays, compressed or not, so names are not asked. Looked at are: the opcodes themselves (all protocols, as
-`pickletools` disassembles them), the same behind gzip, zlib, bzip2 or xz, inside the members of a zip, and
-the header of `.npy` with objects. What is found is reported, never executed.
+arrays, compressed or not, so names are not asked. Looked at are: the opcodes themselves (all protocols, by the
+table of `pickletools`), the same behind gzip, zlib, bzip2 or xz, inside the members of a zip, and the header of
+`.npy` with objects. What is found is reported, never executed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,23 @@ if TYPE_CHECKING:
 
     ReadAt = Callable[[int, int], bytes]
 
-WINDOW_BYTES = 4096
-_ZIP_WINDOW_BYTES = 64 << 10
-_MAX_LAYERS_DEEP = 3
+WINDOW_BYTES = 16 << 10
+_MAX_NESTING = 3
+_MAX_OPCODES = 10_000
+_MAX_LINE_BYTES = 16 << 20
+_MAX_TAIL_BYTES = (64 << 10) + 22
 _MAX_ZIP_ENTRIES = 10_000
 _MAX_DIRECTORY_BYTES = 4 << 20
 _CALLS = frozenset({"GLOBAL", "STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "REDUCE", "BUILD"})
+_IMPORTS = frozenset({"GLOBAL", "INST"})
 _NPY_OBJECTS = re.compile(rb"'descr':\s*(?:'[|<>=]?O|\[.*'[|<>=]?O)", re.DOTALL)
+_OPCODES = {ord(opcode.code): opcode for opcode in pickletools.opcodes}
+_LENGTHS = {
+    pickletools.TAKEN_FROM_ARGUMENT1: 1,
+    pickletools.TAKEN_FROM_ARGUMENT4: 4,
+    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
+    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
+}
 
 
 def find_pickles(reader: BundleReader) -> tuple[str, ...]:
@@ -54,68 +64,114 @@ def find_pickles(reader: BundleReader) -> tuple[str, ...]:
 def holds_pickle(read_at: ReadAt, size_bytes: int) -> bool:
     """Return whether the file behind `read_at(offset, count)` holds a pickle."""
     window = read_at(0, WINDOW_BYTES)
-    if _window_is_pickle(window, whole=size_bytes <= WINDOW_BYTES):
-        return True
-    return window.startswith(b"PK") and any(
-        _window_is_pickle(start, whole=False) for start in _zip_members(read_at, size_bytes)
-    )
+    if window.startswith(b"PK"):
+        return any(_window_holds_pickle(start) for start in _zip_members(read_at, size_bytes))
+    return _Opcodes(read_at, window).are_a_pickle() or _window_holds_pickle(window)
 
 
-def _window_is_pickle(window: bytes, *, whole: bool, depth: int = 0) -> bool:
+def _window_holds_pickle(window: bytes, depth: int = 0) -> bool:
     if window.startswith(b"\x93NUMPY"):
         return _NPY_OBJECTS.search(window) is not None
-    if _is_opcodes(window, whole=whole):
+    if _Opcodes(lambda offset, count: window[offset : offset + count], window).are_a_pickle():
         return True
-    if depth >= _MAX_LAYERS_DEEP:
-        return False
-    inner = _decompressed(window)
-    return bool(inner) and _window_is_pickle(inner, whole=False, depth=depth + 1)
+    inner = _decompressed(window) if depth < _MAX_NESTING else b""
+    return bool(inner) and _window_holds_pickle(inner, depth + 1)
 
 
-def _is_opcodes(window: bytes, *, whole: bool) -> bool:
-    """Disassemble the window; a protocol mark decides at once, protocols 0 and 1 need an end or a call."""
-    if not window or (window[0] != 0x80 and window[0] >= 0x7F):
-        return False
-    names: list[str] = []
-    try:
-        for opcode, argument, _ in pickletools.genops(window):
-            if opcode.name in {"GLOBAL", "INST"} and not _is_dotted(str(argument)):
-                return False
-            names.append(opcode.name)
-            if names[0] == "PROTO" and len(names) == 2:
-                return True
-    except (ValueError, EOFError, IndexError, OverflowError, struct.error):
-        if names[:1] == ["PROTO"] and not whole and len(names) == 1:
-            # The second opcode has an argument longer than the window: a frame, a long string.
-            return len(window) == WINDOW_BYTES
-        return not whole and not _CALLS.isdisjoint(names)
-    return len(names) > 2 and _ends_with_one_object(names)
+class _Truncated(Exception):
+    """The bytes end, or a line is longer than we look."""
 
 
-def _is_dotted(argument: str) -> bool:
-    module, _, name = argument.partition(" ")
-    return all(part.isidentifier() for part in (*module.split("."), *name.split(".")))
+class _Opcodes:
+    """Walks over bytes as if they were a pickle: opcode by opcode, arguments skipped, the stack kept in mind.
 
+    A protocol mark and one more known opcode decide at once. Protocols 0 and 1 have no mark and look like
+    text, so there the stack has to work out to one object at the end, or something has to be imported or called.
+    """
 
-def _ends_with_one_object(names: list[str]) -> bool:
-    """Run the opcodes' effect on the depth of the stack; text that happens to parse hardly leaves one object."""
-    stack: list[str] = []
-    by_name = {opcode.name: opcode for opcode in pickletools.opcodes}
-    for name in names[:-1]:
-        before, after = by_name[name].stack_before, by_name[name].stack_after
+    def __init__(self, read_at: ReadAt, window: bytes) -> None:
+        self._read_at = read_at
+        self._window = window
+        self._position = 0
+        self._stack: list[str] = []
+        self._calls = False
+
+    def are_a_pickle(self) -> bool:
+        """Return whether the bytes are a pickle, or the beginning of one."""
+        marked = False
+        try:
+            for number in range(_MAX_OPCODES):
+                opcode = _OPCODES.get(self._take(1)[0])
+                if opcode is None:
+                    return False
+                if marked:
+                    return True
+                if opcode.name == "STOP":
+                    return number > 1 and self._stack == ["object"]
+                marked = opcode.name == "PROTO" and number == 0
+                if not (self._skip_argument(opcode) and self._apply(opcode)):
+                    return False
+        except _Truncated:
+            pass
+        return self._calls
+
+    def _take(self, count: int) -> bytes:
+        start = self._position
+        inside = start + count <= len(self._window)
+        data = self._window[start : start + count] if inside else self._read_at(start, count)
+        if len(data) < count:
+            raise _Truncated
+        self._position += count
+        return data
+
+    def _line(self) -> bytes:
+        start, line = self._position, b""
+        while len(line) < _MAX_LINE_BYTES:
+            piece = self._read_at(start + len(line), WINDOW_BYTES)
+            line, _, rest = (line + piece).partition(b"\n") if b"\n" in piece else (line + piece, b"", None)
+            if rest is not None:
+                self._position = start + len(line) + 1
+                return line
+            if not piece:
+                break
+        raise _Truncated
+
+    def _skip_argument(self, opcode: pickletools.OpcodeInfo) -> bool:
+        """Step over the argument; False when it can't be one: an import of something that is no name."""
+        if opcode.arg is None:
+            return True
+        if opcode.arg.n == pickletools.UP_TO_NEWLINE:
+            lines = [self._line() for _ in range(2 if opcode.name in _IMPORTS else 1)]
+            return opcode.name not in _IMPORTS or all(map(_is_dotted, lines))
+        length = opcode.arg.n
+        if length in _LENGTHS:
+            length = int.from_bytes(self._take(_LENGTHS[length]), "little")
+        self._position += length
+        return True
+
+    def _apply(self, opcode: pickletools.OpcodeInfo) -> bool:
+        """Do to the stack what the opcode does; False when the stack does not hold what it takes."""
+        before, stack = opcode.stack_before, self._stack
+        taken = len(before)
         if pickletools.markobject in before:
             if "mark" not in stack:
                 return False
             while stack.pop() != "mark":
                 pass
             taken = before.index(pickletools.markobject)
-        else:
-            taken = len(before)
         if taken > len(stack):
             return False
         del stack[len(stack) - taken :]
-        stack += ["mark" if thing is pickletools.markobject else "object" for thing in after]
-    return stack == ["object"]
+        stack += ["mark" if thing is pickletools.markobject else "object" for thing in opcode.stack_after]
+        self._calls = self._calls or opcode.name in _CALLS
+        return True
+
+
+def _is_dotted(line: bytes) -> bool:
+    try:
+        return all(part.isidentifier() for part in line.decode("utf-8").split("."))
+    except UnicodeDecodeError:
+        return False
 
 
 def _decompressed(window: bytes) -> bytes:
@@ -137,7 +193,7 @@ def _decompressed(window: bytes) -> bytes:
 
 def _zip_members(read_at: ReadAt, size_bytes: int) -> Iterator[bytes]:
     """Yield the beginnings of the members of a zip (APPNOTE 4.3), decompressed; stops where it is broken."""
-    tail_bytes = min(size_bytes, _ZIP_WINDOW_BYTES + 22)
+    tail_bytes = min(size_bytes, _MAX_TAIL_BYTES)
     tail = read_at(size_bytes - tail_bytes, tail_bytes)
     mark = tail.rfind(b"PK\x05\x06")
     if mark < 0 or len(tail) - mark < 22:
