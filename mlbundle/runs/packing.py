@@ -11,9 +11,10 @@ from mlbundle.bundle.content import FRAMEWORK_PATH, MODEL_PATH, BundleContent, R
 from mlbundle.bundle.document import Asset, ImagePin
 from mlbundle.bundle.pack import pack
 from mlbundle.bundle.paths import check_path
-from mlbundle.errors import AssetUnavailable, ReferenceNotFound, StorageFailed, UnsafePath, UsageError
+from mlbundle.errors import AssetUnavailable, ReferenceNotFound, UnsafePath, UsageError
 from mlbundle.manifest.load import parse_framework, parse_model
 from mlbundle.manifest.select import framework_matches
+from mlbundle.manifest.source import read_bytes
 from mlbundle.resources import built_in_frameworks
 
 if TYPE_CHECKING:
@@ -62,10 +63,10 @@ def collect(reference: Path, framework: Path | None = None) -> BundleContent:
     missing or remote, UnsafePath for one outside the folder. Checksums are checked while packing.
     """
     place = locate(reference)
-    model_bytes = _read(place.model)
+    model_bytes = read_bytes(place.model)
     model = parse_model(model_bytes, str(place.model)).require()
     framework_path = framework or place.framework or _built_in_framework(model.framework)
-    framework_bytes = _read(framework_path)
+    framework_bytes = read_bytes(framework_path)
     chosen = parse_framework(framework_bytes, str(framework_path)).require()
     if not framework_matches(model.framework, chosen):
         raise UsageError(
@@ -127,19 +128,10 @@ def locate(reference: Path) -> Place:
     )
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        raise ReferenceNotFound(f"there is no file {path}", where=str(path)) from None
-    except OSError as error:
-        raise StorageFailed(f"can't read {path}: {error.strerror}", where=str(path)) from error
-
-
 def _built_in_framework(constraint: FrameworkConstraint) -> Path:
     known = []
     for path in built_in_frameworks().values():
-        manifest = parse_framework(_read(path), str(path)).require()
+        manifest = parse_framework(read_bytes(path), str(path)).require()
         if framework_matches(constraint, manifest):
             return path
         known.append(f"{manifest.name} {manifest.version}")
