@@ -276,3 +276,12 @@ class Interrupted(MlbundleError):
 
     reference = "interrupted"
     exit_code = EXIT_INTERRUPTED
+
+
+def internal_error(error: Exception, context: Sequence[str] = ()) -> MlbundleError:
+    """Return the error of something that should not have happened."""
+    return MlbundleError(
+        f"this should not have happened: {type(error).__name__}: {error}",
+        context=context,
+        hint="please report it with the output of the same command under `mlbundle -vv`",
+    )

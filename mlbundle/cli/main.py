@@ -146,7 +146,7 @@ def _internal(error: Exception, arguments: list[str]) -> int:
     import traceback
 
     from mlbundle.cli import output
-    from mlbundle.errors import MlbundleError, StorageFailed
+    from mlbundle.errors import StorageFailed, internal_error
 
     if isinstance(error, OSError) and error.errno is not None:
         where = str(error.filename) if error.filename else None
@@ -154,12 +154,7 @@ def _internal(error: Exception, arguments: list[str]) -> int:
             StorageFailed(error.strerror or str(error), where=where, hint="see `mlbundle doctor`"), arguments
         )
     context = traceback.format_exc().splitlines() if output.verbosity() >= 2 else ()
-    failure = MlbundleError(
-        f"this should not have happened: {type(error).__name__}: {error}",
-        context=context,
-        hint="please report it with the output of the same command under `mlbundle -vv`",
-    )
-    return _report(failure, arguments)
+    return _report(internal_error(error, context), arguments)
 
 
 def _wants_json(arguments: list[str]) -> bool:

@@ -10,7 +10,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.analysis.claims import check_accuracy, validity_reasons
-from mlbundle.errors import MlbundleError, ProtocolBroken
+from mlbundle.errors import MlbundleError, ProtocolBroken, internal_error
 from mlbundle.runs.collect import Timeline, collect_measure, write_trace
 from mlbundle.runs.folder import JOB, WORKER_LOG, RunFolder
 from mlbundle.runs.queue import machine_to_ourselves
@@ -50,10 +50,11 @@ class Execution:
         with RunFolder(self._settings.runs_dir, self._plan.run_id) as folder:
             try:
                 yield from self._queue_and_run(folder)
-            except MlbundleError as error:
-                self._findings.error = error.to_document()
+            except Exception as error:
+                failure = error if isinstance(error, MlbundleError) else internal_error(error)
+                self._findings.error = failure.to_document()
                 self._finish(folder, "failed")
-                yield folder.append(_failure(error), source="host")
+                yield folder.append(_failed_event(failure), source="host")
                 yield folder.append(End(status="failed", clocks=clock_snapshot()), source="host")
                 raise
             except BaseException:
@@ -187,7 +188,7 @@ def _passes(folder: RunFolder) -> list[dict[str, Any]]:
     ]
 
 
-def _failure(error: MlbundleError) -> Failed:
+def _failed_event(error: MlbundleError) -> Failed:
     fault = getattr(error, "fault", "environment" if error.exit_code == 3 else "mlbundle")
     return Failed(reference=error.reference, message=error.message, hint=error.hint, fault=fault)
 
