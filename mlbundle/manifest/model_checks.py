@@ -168,7 +168,7 @@ def _check_side(view: View, side: str, tensors: str) -> None:
         )
     fault = code_fault(code, side)
     if fault is not None:
-        hint = f"def {side}(env, data): ..."
+        hint = f"def {side}(env, data): ..." if fault.line == 0 else None
         view.error_in_code((side,), fault.message, (fault.line, fault.column), hint)
 
 

@@ -69,21 +69,19 @@ def _validator(schema: str) -> Validator:
 
 
 def _convert(errors: Iterable[ValidationError]) -> list[SchemaError]:
-    converted: list[SchemaError] = []
-    for error in errors:
-        converted.append(
-            SchemaError(
-                keyword=str(error.validator),
-                rule=error.validator_value,
-                value=error.instance,
-                schema=error.schema if isinstance(error.schema, dict) else {},
-                path=tuple(error.absolute_path),
-                depth=len(error.path),
-                about_key="propertyNames" in error.absolute_schema_path,
-                inner=_branches(error),
-            )
+    return [
+        SchemaError(
+            keyword=str(error.validator),
+            rule=error.validator_value,
+            value=error.instance,
+            schema=error.schema if isinstance(error.schema, dict) else {},
+            path=tuple(error.absolute_path),
+            depth=len(error.path),
+            about_key="propertyNames" in error.absolute_schema_path,
+            inner=_branches(error),
         )
-    return converted
+        for error in errors
+    ]
 
 
 def _branches(error: ValidationError) -> tuple[tuple[SchemaError, ...], ...]:

@@ -37,19 +37,22 @@ def words(error: SchemaError, node: Node | None) -> Words:
     """Return message, what was expected and a hint for an error about a value."""
     value, rule, noun = error.value, error.rule, title(error)
     is_none = f"{shown(value)} is no {noun}"
+    # What has a wrong type is named by its key: nobody would take it for what the title says.
+    subject = error.path[-1] if error.path and isinstance(error.path[-1], str) else noun
+    cannot = f"{subject} can't be {shown(value)}"
     match error.keyword:
         case "type":
             types = [rule] if isinstance(rule, str) else list(rule)
-            return is_none, _types(types), _type_hint(value, types, node)
+            return cannot, _types(types), _type_hint(value, types, node)
         case "enum":
             known = [str(word) for word in rule]
             return is_none, one_of(known), did_you_mean(str(value), known)
         case "not" if rule == {"const": 0}:
-            return f"{noun} is zero", "anything but zero", None
+            return f"{subject} can't be zero", "any other number", None
         case "pattern":
             return is_none, _example(error), None
         case "anyOf":
-            return _no_alternative(error, is_none, node)
+            return _no_alternative(error, (is_none, cannot), node)
         case _:
             return _limit(error, noun)
 
@@ -82,13 +85,16 @@ def _limit(error: SchemaError, noun: str) -> Words:
     return f"{noun} has {len(value)} entries", f"{bound} {rule}", hint
 
 
-def _no_alternative(error: SchemaError, is_none: str, node: Node | None) -> Words:
+def _no_alternative(error: SchemaError, messages: tuple[str, str], node: Node | None) -> Words:
+    is_none, cannot = messages
     inner = [e for branch in error.inner for e in branch]
     if all(e.keyword == "required" for e in inner):
         keys = " or ".join(shown(key) for e in inner for key in e.missing_keys())
         return f"one of the keys {keys} is missing", None, None
     types = [e.rule for e in inner if e.is_type and e.depth == 0]
-    return is_none, _types(types) or _example(error), _type_hint(error.value, types, node)
+    if not types:
+        return is_none, _example(error), None
+    return cannot, _types(types), _type_hint(error.value, types, node)
 
 
 def _types(names: Sequence[str]) -> str | None:
