@@ -24,6 +24,11 @@ def is_hex(text: object) -> bool:
     return isinstance(text, str) and _HEX.fullmatch(text) is not None
 
 
+def is_digest(text: object) -> bool:
+    """Return whether `text` is a digest: `sha256:` and 64 lower-case hex digits."""
+    return isinstance(text, str) and text.startswith(PREFIX) and is_hex(text[len(PREFIX) :])
+
+
 def sha256_hex(data: bytes) -> str:
     """Return the sha256 of `data` in hex."""
     return hashlib.sha256(data).hexdigest()
@@ -36,8 +41,8 @@ def digest_of(data: bytes) -> str:
 
 def parse_digest(text: object, *, where: str) -> str:
     """Return the hex part of a digest; raises BundleCorrupt unless it is `sha256:` and 64 lower-case hex digits."""
-    if isinstance(text, str) and text.startswith(PREFIX) and is_hex(text[len(PREFIX) :]):
-        return text[len(PREFIX) :]
+    if is_digest(text):
+        return str(text)[len(PREFIX) :]
     raise BundleCorrupt(
         f"{ascii(text)[:100]} is no digest", where=where, hint="only sha256: and 64 lower-case hex digits"
     )

@@ -20,7 +20,7 @@ from mlbundle.bundle.content import (
     Role,
     SourceFile,
 )
-from mlbundle.bundle.digests import UNKNOWN_HEX, set_digest, sha256_hex
+from mlbundle.bundle.digests import UNKNOWN_HEX, is_digest, set_digest, sha256_hex
 from mlbundle.bundle.document import BundleDocument, Chunks, chunk_count, encode_bundle
 from mlbundle.bundle.paths import check_collisions, check_path, collision_key
 from mlbundle.bundle.strictjson import MAX_BYTES as MAX_DOCUMENT_BYTES
@@ -207,6 +207,12 @@ def _check_names(content: BundleContent) -> None:
     for what, text in named.items():
         if not 0 < len(text) <= _MAX_NAME or _UNPRINTABLE.search(text):
             raise UsageError(f"the {what} {ascii(text)[:80]} is empty, too long or not printable")
+    for pin in content.images:
+        if not is_digest(pin.digest):
+            raise UsageError(
+                f"the image {pin.image} is pinned by {pin.digest!a}, which is no digest",
+                hint="sha256: and 64 lower-case hex digits",
+            )
     if not oci.is_tag(oci.ref_name(content.model_version)):
         raise UsageError(
             f"the model version {content.model_version!r} can't be a tag",
