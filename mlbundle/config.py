@@ -29,7 +29,7 @@ class Settings:
     pids: int = 256
     out_bytes: int = 1 << 30
     scratch_bytes: int = 512 << 20
-    hang_timeout_s: float = 60.0
+    hang_timeout_s: float = 120.0
     start_timeout_s: float = 120.0
     origins: dict[str, str] = field(default_factory=dict)
 

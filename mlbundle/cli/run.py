@@ -12,6 +12,7 @@ import click
 
 from mlbundle.cli import output, units
 from mlbundle.cli.params import BYTES, CPUS, SECONDS, complete_reference
+from mlbundle.errors import EXIT_YES, CheckFailed
 
 if TYPE_CHECKING:
     from mlbundle.config import Settings
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     "--memory", "memory_bytes", type=BYTES, help="Memory limit of the container: 2GiB.  [default: 2GiB]"
 )
 @click.option(
-    "--timeout", "hang_timeout_s", type=SECONDS, help="Longest silence of the worker.  [default: 60s]"
+    "--timeout", "hang_timeout_s", type=SECONDS, help="Longest silence of the worker.  [default: 2m]"
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Order of the samples.")
 @click.option("--trust", is_flag=True, help="Let code of the bundle run outside a container.")
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
 @click.option("--concurrent", is_flag=True, help="Do not wait for other measurements (the result is marked).")
 @click.option("--dry-run", is_flag=True, help="Show image digest, container arguments and job; run nothing.")
 @output.format_options("table", "json", "jsonl")
-def command(reference: str, output_format: str, dry_run: bool, **chosen: Any) -> None:
+def command(reference: str, output_format: str, dry_run: bool, **chosen: Any) -> int:
     """Run the bundle REFERENCE: a .mlb file, a folder with model.yml, or a built-in name.
 
     Measures, checks the accuracy against what the manifest claims, and writes a Perfetto trace. Exit status: 0 all
@@ -82,13 +83,19 @@ def command(reference: str, output_format: str, dry_run: bool, **chosen: Any) ->
     plan = make_plan(_options(reference, settings, chosen), settings, report=output.narrate)
     if dry_run:
         _show_plan(plan, settings, output_format)
-        return
+        return EXIT_YES
     record = _execute(plan, settings, output_format)
     if output_format == "json":
         output.document(record)
     elif output_format == "table":
         show_record(record, settings)
-    require_good(record)
+    try:
+        require_good(record)
+    except CheckFailed as error:
+        # stdout holds the record already; what the check says of it is narration.
+        output.error(error)
+        return error.exit_code
+    return EXIT_YES
 
 
 def _options(reference: str, settings: Settings, chosen: dict[str, Any]) -> RunOptions:

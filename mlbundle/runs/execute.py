@@ -13,12 +13,12 @@ from mlbundle.analysis.claims import check_accuracy, validity_reasons
 from mlbundle.errors import MlbundleError, ProtocolBroken, internal_error
 from mlbundle.runs.collect import Timeline, collect_measure, write_trace
 from mlbundle.runs.folder import JOB, WORKER_LOG, RunFolder
-from mlbundle.runs.queue import machine_to_ourselves
+from mlbundle.runs.queue import MachineLock
 from mlbundle.runs.record import Findings, build_record
 from mlbundle.runtime.conversation import Watch, converse
 from mlbundle.store.database import RunDatabase
 from mlbundle.wire.clocks import clock_snapshot
-from mlbundle.wire.events import End, Event, Failed, Hello, Log, Phase, Result, Window
+from mlbundle.wire.events import End, Event, Failed, Hello, Log, Phase, Result, Warned, Window
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -70,10 +70,9 @@ class Execution:
         for name, start_ns, end_ns in plan.phases:
             yield folder.append(Phase(name=name, state="begun", t_ns=start_ns), source="host")
             yield folder.append(Phase(name=name, state="done", t_ns=end_ns), source="host")
-        waited: list[float] = []
-        with machine_to_ourselves(
-            lambda s: self._say_waiting(folder, s, waited), concurrent=plan.options.concurrent
-        ):
+        with closing(MachineLock()) as lock:
+            if not plan.options.concurrent:
+                yield from self._queue(folder, lock)
             self._clocks = (clock_snapshot(), self._clocks[1])
             yield from self._run_worker(folder)
         yield from self._phase(folder, "collect", "begun")
@@ -84,10 +83,13 @@ class Execution:
         yield from self._phase(folder, "verify", "done")
         self._finish(folder, "completed")
 
-    def _say_waiting(self, folder: RunFolder, seconds: float, waited: list[float]) -> None:
-        if not waited:
-            folder.append(Log(message="waiting for another measurement on this machine"), source="host")
-        waited.append(seconds)
+    def _queue(self, folder: RunFolder, lock: MachineLock) -> Iterator[Event]:
+        timeout_s = 0.0
+        while not lock.acquire(timeout_s):
+            if timeout_s == 0.0:
+                message = "waiting for another measurement on this machine to end"
+                yield folder.append(Warned(reference="machine-busy", message=message), source="host")
+            timeout_s = 1.0
 
     def _run_worker(self, folder: RunFolder) -> Iterator[Event]:
         plan = self._plan

@@ -48,7 +48,7 @@ class RunOptions:
     threads: int = 1
     cpus: tuple[int, ...] = ()
     memory_bytes: int = 2 << 30
-    hang_timeout_s: float = 60.0
+    hang_timeout_s: float = 120.0
     seed: int = 0
     trust: bool = False
     python: Path | None = None

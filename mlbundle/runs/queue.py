@@ -6,51 +6,47 @@ import fcntl
 import os
 import tempfile
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-_POLL_S = 0.2
+_POLL_S = 0.1
 
 
-def _lock_file() -> Path:
-    system = Path("/run/lock")
-    return (system if os.access(system, os.W_OK) else Path(tempfile.gettempdir())) / "mlbundle"
+class MachineLock:
+    """The right to measure on this machine. Where no lock file can be made, everybody has it."""
 
+    def __init__(self) -> None:
+        self._descriptor = _open_lock_file()
 
-def _open(path: Path) -> int:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
-    with suppress(OSError):  # another user's file: it has these rights already
-        os.fchmod(descriptor, 0o666)
-    return descriptor
-
-
-@contextmanager
-def machine_to_ourselves(waiting: Callable[[float], None], *, concurrent: bool = False) -> Iterator[None]:
-    """Hold the machine's lock while the block runs; `waiting` hears the seconds spent in the queue so far.
-
-    With `concurrent` nobody is waited for and the lock is left alone. Where no lock file can be made, none is held.
-    """
-    if concurrent:
-        yield
-        return
-    try:
-        descriptor = _open(_lock_file())
-    except OSError:
-        yield
-        return
-    try:
-        begun = time.monotonic()
+    def acquire(self, timeout_s: float) -> bool:
+        """Wait up to `timeout_s` for the machine; True when it is ours until `close`."""
+        if self._descriptor is None:
+            return True
+        deadline = time.monotonic() + timeout_s
         while True:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
+                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                waiting(time.monotonic() - begun)
+                if time.monotonic() >= deadline:
+                    return False
                 time.sleep(_POLL_S)
-        yield
-    finally:
-        os.close(descriptor)
+            else:
+                return True
+
+    def close(self) -> None:
+        """Let the machine go."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+
+
+def _open_lock_file() -> int | None:
+    system = Path("/run/lock")
+    path = (system if os.access(system, os.W_OK) else Path(tempfile.gettempdir())) / "mlbundle"
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+    except OSError:
+        return None
+    with suppress(OSError):  # another user's file has these rights already
+        os.fchmod(descriptor, 0o666)
+    return descriptor

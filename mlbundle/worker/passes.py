@@ -38,7 +38,7 @@ def measure(job: Job, emitter: Emitter) -> None:
     scenario = registry.load("mlbundle.scenarios", str(job.scenario["name"]))(
         job.scenario.get("options") or {}
     )
-    batches = _pool(session, spans)
+    batches = _pool(session, spans, emitter)
     emitter.phase("load", "done")
     outcome = scenario.run(Subject(call=_caller(session), batches=batches, emitter=emitter, seed=job.seed))
     _send_latencies(emitter, "passes/00-warm-up", outcome.warm_up)
@@ -80,13 +80,11 @@ def accuracy(job: Job, emitter: Emitter) -> None:
         return single
 
     stages = [*session.pipeline.input_stages, Stage("predict", predict), *session.pipeline.output_stages]
-    total, said = len(session.dataset), time.monotonic_ns()
+    total = len(session.dataset)
+    progress = _Progress(emitter, "accuracy", total)
     for number, answer in run_stream(((i, None) for i in range(total)), stages, spans):
         metric.update(answer, labels[number])
-        if time.monotonic_ns() - said >= _PROGRESS_NS:
-            emitter.event(events.Progress(phase="accuracy", done=number + 1, total=total, unit="samples"))
-            said = time.monotonic_ns()
-    emitter.event(events.Progress(phase="accuracy", done=total, total=total, unit="samples", eta_s=0.0))
+        progress.tell(number + 1)
     _send_accuracy(job, emitter, metric, outputs.hexdigest(), spans)
     emitter.phase("accuracy", "done")
     session.close()
@@ -110,19 +108,43 @@ def _send_accuracy(job: Job, emitter: Emitter, metric: Any, outputs_sha256: str,
     emitter.event(events.Result(pass_kind="accuracy", values=values))
 
 
-def _pool(session: Session, spans: SpanRecorder) -> Sequence[Any]:
+def _pool(session: Session, spans: SpanRecorder, emitter: Emitter) -> Sequence[Any]:
     """Pre-process samples before anything is timed, as LoadGen's LoadSamplesToRam does; bounded by bytes."""
     batches: list[Any] = []
     size_bytes = 0
-    for number in range(min(len(session.dataset), POOL_SAMPLES)):
+    count = min(len(session.dataset), POOL_SAMPLES)
+    progress = _Progress(emitter, "load", count)
+    for number in range(count):
         start = time.monotonic_ns()
         feeds = add_batch_axis([session.pipeline.prepare(number)])
         batches.append(session.prepare(feeds))
         spans.add("prepare", "prepare", start, time.monotonic_ns(), number)
         size_bytes += sum(array.nbytes for array in feeds.values())
+        progress.tell(number + 1)
         if size_bytes >= POOL_BYTES:
             break
     return batches
+
+
+class _Progress:
+    """Says how far a phase is, at most twice a second and once at its end; the host takes it as a sign of life."""
+
+    def __init__(self, emitter: Emitter, phase: str, total: int) -> None:
+        self._emitter = emitter
+        self._phase = phase
+        self._total = total
+        self._begun = self._said = time.monotonic_ns()
+
+    def tell(self, done: int) -> None:
+        """Take how many samples are done."""
+        now = time.monotonic_ns()
+        if now - self._said < _PROGRESS_NS and done < self._total:
+            return
+        self._said = now
+        eta_s = (now - self._begun) / 1e9 / done * (self._total - done)
+        self._emitter.event(
+            events.Progress(phase=self._phase, done=done, total=self._total, unit="samples", eta_s=eta_s)
+        )
 
 
 def _peak_memory_bytes() -> int:

@@ -207,3 +207,10 @@ def test_two_runs_do_not_measure_at_the_same_time(cli, mini, home) -> None:
         spans.append((times[0], times[1]))
     (_, first_end), (second_begin, _) = sorted(spans)
     assert first_end <= second_begin
+
+
+def test_under_json_a_claim_that_is_not_met_still_prints_exactly_the_record(cli, tmp_path) -> None:
+    outcome = cli("run", make_bundle(tmp_path / "wrong", accuracy=0.5), *HERE, *QUICK, "--json")
+    assert outcome.status == 1
+    assert outcome.document()["accuracy"]["passed"] is False
+    assert "claim-not-met" in outcome.stderr
