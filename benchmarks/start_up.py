@@ -23,6 +23,7 @@ from pathlib import Path
 
 from mlbundle.config import load_settings
 from mlbundle.platforms import machine_facts
+from mlbundle.runtime.lock import read_images_lock
 
 HEAVY = ("rich", "textual", "docker", "jsonschema", "numpy", "requests", "yaml")
 CLAIM_S = 2.0
@@ -95,11 +96,11 @@ def plain_container_s(image: str) -> float:
 
 
 def docker_figures(rounds: int) -> dict[str, object]:
-    lock = json.loads(load_settings().images_lock.read_text())
+    images = read_images_lock(load_settings().images_lock)
     (image,) = [
-        entry["config_digest"]
-        for entry in (lock["images"].values() if isinstance(lock["images"], dict) else lock["images"])
-        if entry["framework"] == "onnxruntime" and entry["accelerator"] == "cpu"
+        entry.config_digest
+        for key, entry in images.items()
+        if (key.framework, key.accelerator) == ("onnxruntime", "cpu")
     ]
     pairs = [(first_inference_s(), plain_container_s(image)) for _ in range(rounds)]
     ours_s, plain_s = (statistics.median(column) for column in zip(*pairs, strict=True))

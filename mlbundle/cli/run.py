@@ -180,7 +180,7 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
                 "throughput",
                 f"{units.rate(result['throughput_per_s'])}  {_amount(result)}",
             ),
-            ("harness", f"x{result['harness_overhead']['ratio']:.3f} of the latency"),
+            ("harness", f"{100 * (result['harness_overhead']['ratio'] - 1):.1f} % of p50 is the loop itself"),
         ]
     if result and not record["validity"]["valid"]:
         lines.append(("INVALID", "; ".join(record["validity"]["reasons"])))

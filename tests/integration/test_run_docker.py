@@ -240,8 +240,7 @@ def private_engine(engine, in_image_home, tmp_path_factory):
                 assert time.monotonic() < deadline, "the second engine did not start"
                 time.sleep(0.2)
         lock = json.loads((in_image_home / "data" / "images.lock").read_text())
-        entries = lock["images"].values() if isinstance(lock["images"], dict) else lock["images"]
-        (digest,) = [entry["config_digest"] for entry in entries]
+        (digest,) = [entry["config_digest"] for entry in lock["images"].values()]
         client.images.load(engine.images.get(digest).save(chunk_size=1 << 22))
         yield f"unix://{socket}", daemon
     finally:
