@@ -1,0 +1,388 @@
+"""Builds a framework image on this machine from a recipe that we ship, and records what came out.
+
+The wheels are downloaded on the host and checked against the lock; the build needs the network only when the base
+image has no Python. The recipe is written for the classic builder, which every engine still speaks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import tarfile
+import tempfile
+import time
+from collections import deque
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.errors import ImageBuildFailed, UsageError
+from mlbundle.manifest.select import select_image
+from mlbundle.platforms import normalise_architecture
+from mlbundle.resources import resource_folder
+from mlbundle.runtime.engine import engine_client
+from mlbundle.runtime.lock import ImageKey, LockedImage, record_image
+from mlbundle.runtime.wheelhouse import PythonTarget, ensure_wheelhouse
+from mlbundle.store.files import locked, storage_failed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+
+    from mlbundle.config import Settings
+    from mlbundle.manifest.framework import FrameworkManifest
+
+    Report = Callable[[str], None]
+
+STAGE_LABEL = "io.mlbundle.stage"
+"""On every stage of a recipe; `build` on those that are left over when the build is done."""
+
+_PROBE_LABEL = "io.mlbundle.probe"
+_PROBE_TIMEOUT_S = 60.0
+_BUILD_TIMEOUT_S = 1800.0
+_TAIL_LINES = 12
+_BASE_IMAGE = re.compile(r"^ARG BASE_IMAGE=(\S+)$", re.MULTILINE)
+# Runs in the base image on whatever Python it has: 3.6 must be able to read it.
+_PROBE = (
+    "import json, os, sys, venv, ensurepip; "
+    "print(json.dumps([sys.version_info[0], sys.version_info[1], os.confstr('CS_GNU_LIBC_VERSION')]))"
+)
+
+
+@dataclass(frozen=True)
+class BuildPlan:
+    """What will be built, from what; `lock_sha256` is hexadecimal."""
+
+    key: ImageKey
+    ref: str
+    recipe: Path
+    lock: Path
+    lock_sha256: str
+    base_image: str
+
+    def arguments(self) -> dict[str, str]:
+        """Return the build arguments of the recipe."""
+        return {
+            "BASE_IMAGE": self.base_image,
+            "FRAMEWORK": self.key.framework,
+            "VERSION": self.key.version,
+            "ARCHITECTURE": self.key.architecture,
+            "ACCELERATOR": self.key.accelerator,
+            "LOCK_SHA256": self.lock_sha256,
+        }
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the plan as JSON-ready values; files by their name in the installed data."""
+        root = resource_folder("containers").resolve().parent
+        return {
+            **asdict(self.key),
+            "ref": self.ref,
+            "base_image": self.base_image,
+            "recipe": self.recipe.relative_to(root).as_posix(),
+            "lock": self.lock.relative_to(root).as_posix(),
+            "lock_sha256": self.lock_sha256,
+        }
+
+
+@dataclass(frozen=True)
+class BuiltImage:
+    """An image that was built and recorded; `log` holds everything the engine said."""
+
+    plan: BuildPlan
+    config_digest: str
+    size_bytes: int
+    built_at: str
+    log: Path
+
+    @property
+    def ref(self) -> str:
+        """Return the name under which the engine has the image."""
+        return self.plan.ref
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the image as the JSON document that `images build --json` prints."""
+        return {
+            "schema": "mlbundle/image/v1",
+            **self.plan.to_document(),
+            "config_digest": self.config_digest,
+            "size_bytes": self.size_bytes,
+            "built_at": self.built_at,
+            "log": str(self.log),
+        }
+
+
+def plan_build(
+    framework: FrameworkManifest, accelerator: str, architecture: str, base_image: str | None = None
+) -> BuildPlan:
+    """Find recipe, lock and base image of a framework's image; touches neither engine nor network.
+
+    Raises ImageMissing where the manifest has no image, UsageError where it has no recipe that we ship.
+    """
+    architecture = normalise_architecture(architecture)
+    choice = select_image(framework, architecture, accelerator)
+    key = ImageKey(framework.name, framework.version, architecture, accelerator)
+    if choice.build is None:
+        raise UsageError(
+            f"the framework manifest names no recipe for {key}", hint=f"pull {choice.image} instead"
+        )
+    root = resource_folder("containers").resolve()
+    recipe = (root.parent / choice.build).resolve()
+    lock = recipe / f"requirements-{architecture}.lock"
+    if not recipe.is_relative_to(root) or not (recipe / "Dockerfile").is_file() or not lock.is_file():
+        raise UsageError(
+            f"the framework manifest names a recipe that is not installed: {choice.build!r}",
+            hint="recipes lie below containers/ and have a Dockerfile and a lock for each architecture",
+        )
+    return BuildPlan(
+        key=key,
+        ref=choice.image,
+        recipe=recipe,
+        lock=lock,
+        lock_sha256=hashlib.sha256(lock.read_bytes()).hexdigest(),
+        base_image=base_image or _default_base(recipe / "Dockerfile"),
+    )
+
+
+def build_image(
+    framework: FrameworkManifest,
+    accelerator: str,
+    architecture: str,
+    settings: Settings,
+    *,
+    base_image: str | None = None,
+    wheelhouse: Path | None = None,
+    network: str | None = None,
+    report: Report = lambda _line: None,
+) -> BuiltImage:
+    """Build the image of a framework for one platform, tag it, and record its digest in the images lock.
+
+    `wheelhouse` is a folder with the wheels (default: downloaded into the cache), `network` the engine's network
+    for the build (default: none where the base image has a Python, else the engine's own). Builds on one data
+    folder take turns. Raises ImageBuildFailed with the end of the log, EngineUnavailable, StorageFailed.
+    """
+    plan = plan_build(framework, accelerator, architecture, base_image)
+    with closing(engine_client(_BUILD_TIMEOUT_S)) as client, locked(settings.data_dir / ".images.build"):
+        build = _Build(client, plan, settings, network, report)
+        return build.run(wheelhouse)
+
+
+def _default_base(dockerfile: Path) -> str:
+    found = _BASE_IMAGE.search(dockerfile.read_text("utf-8"))
+    if found is None:
+        raise UsageError(
+            "the recipe has no default base image", where=str(dockerfile), hint="give --base-image"
+        )
+    return found[1]
+
+
+class _Build:
+    """One build: base image, its Python, wheels, the image, the record."""
+
+    def __init__(
+        self, client: Any, plan: BuildPlan, settings: Settings, network: str | None, report: Report
+    ) -> None:
+        self._api = client.api
+        self._plan = plan
+        self._settings = settings
+        self._network = network
+        self._report = report
+        started = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+        self._log = settings.data_dir / "logs" / f"image-{'-'.join(asdict(plan.key).values())}-{started}.log"
+
+    def run(self, wheelhouse: Path | None) -> BuiltImage:
+        """Do everything; whatever the engine keeps of a failed build is removed."""
+        import docker.errors
+        import requests.exceptions
+
+        try:
+            self._log.parent.mkdir(parents=True, exist_ok=True)
+            self._ensure_base()
+            target = self._python_target()
+            wheels = wheelhouse or ensure_wheelhouse(
+                self._settings.cache_dir, self._plan.lock, target, report=self._report
+            )
+            image = self._build(wheels=wheels)
+            return self._record(image)
+        except (docker.errors.APIError, requests.exceptions.RequestException) as error:
+            raise self._failed(str(getattr(error, "explanation", None) or error)) from error
+        except OSError as error:
+            raise storage_failed(error, self._log) from error
+        finally:
+            self._remove_stages()
+
+    def _ensure_base(self) -> None:
+        """Have the base image here, of the right architecture; pulled if need be."""
+        import docker.errors
+
+        base = self._plan.base_image
+        try:
+            facts = self._api.inspect_image(base)
+        except docker.errors.ImageNotFound:
+            self._report(f"pulling {base}")
+            name, tag = _split_ref(base)
+            platform = f"linux/{self._plan.key.architecture}"
+            self._follow(self._api.pull(name, tag=tag, platform=platform, stream=True, decode=True))
+            facts = self._api.inspect_image(base)
+        self._check_architecture(facts, base)
+
+    def _python_target(self) -> PythonTarget:
+        """Ask the base image for its Python; one without gets Debian's, in the recipe's first stage."""
+        found = self._probe(self._plan.base_image)
+        if found is not None:
+            # All that is missing are wheels, which come with the context.
+            self._network = self._network or "none"
+        else:
+            self._report("the base image has no Python: the build installs Debian's, which needs the network")
+            found = self._probe(self._build(target="python"))
+        if found is None:
+            raise self._failed(
+                "the base image has no Python that can make environments, and none could be installed"
+            )
+        major, minor, libc = found
+        if not isinstance(libc, str) or not libc.startswith("glibc 2."):
+            raise self._failed("the base image has no glibc, and the wheels are made for it")
+        return PythonTarget((major, minor), int(libc.split(".")[1]), self._plan.key.architecture)
+
+    def _probe(self, image: str) -> Any:
+        """Return [major, minor, name of the C library] of an image's Python, None when it has none."""
+        import docker.errors
+
+        host = self._api.create_host_config(
+            network_mode="none", read_only=True, cap_drop=["ALL"], security_opt=["no-new-privileges"]
+        )
+        container = self._api.create_container(
+            image,
+            entrypoint=["python3"],
+            command=["-c", _PROBE],
+            user="65534:65534",
+            host_config=host,
+            network_disabled=True,
+            labels={_PROBE_LABEL: "base"},
+        )["Id"]
+        try:
+            self._api.start(container)
+            if self._api.wait(container, timeout=_PROBE_TIMEOUT_S)["StatusCode"] != 0:
+                return None
+            return json.loads(self._api.logs(container, stdout=True, stderr=False))
+        except docker.errors.APIError:
+            return None  # no such program in the image
+        finally:
+            with suppress(docker.errors.APIError):
+                self._api.remove_container(container, force=True, v=True)
+
+    def _build(self, *, wheels: Path | None = None, target: str | None = None) -> str:
+        """Build one target (the whole without) and return the image's id."""
+        started = time.monotonic()
+        self._settings.cache_dir.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=self._settings.cache_dir) as context:
+            _write_context(context, self._plan, wheels)
+            context.seek(0)
+            answer = self._api.build(
+                fileobj=context,
+                custom_context=True,
+                tag=None if target else self._plan.ref,
+                target=target,
+                buildargs=self._plan.arguments(),
+                network_mode=self._network,
+                rm=True,
+                forcerm=True,
+                decode=True,
+            )
+            image = self._follow(answer)
+        if image is None:
+            raise self._failed("the engine did not say what it built")
+        if target is None:
+            self._report(f"built {self._plan.ref} in {time.monotonic() - started:.0f} s")
+        return image
+
+    def _follow(self, stream: Iterable[dict[str, Any]]) -> str | None:
+        """Write what the engine says to the log, report the steps; returns the id of the image it made."""
+        image = None
+        tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        with self._log.open("a", encoding="utf-8") as log:
+            for item in stream:
+                text = str(item.get("stream") or item.get("status") or item.get("error") or "").rstrip()
+                if text and "progressDetail" not in item:
+                    log.write(text + "\n")
+                    tail.extend(text.splitlines())
+                if text.startswith("Step "):
+                    self._report(_one_line(text))
+                if "error" in item:
+                    raise self._failed(_one_line(str(item["error"])), tail)
+                image = (item.get("aux") or {}).get("ID", image)
+        return image
+
+    def _record(self, image: str) -> BuiltImage:
+        facts = self._api.inspect_image(image)
+        self._check_architecture(facts, self._plan.ref)
+        built_at = datetime.now(UTC).isoformat(timespec="seconds")
+        entry = LockedImage(
+            ref=self._plan.ref,
+            config_digest=facts["Id"],
+            base_image=self._plan.base_image,
+            lock_sha256=self._plan.lock_sha256,
+            built_at=built_at,
+        )
+        record_image(self._settings.images_lock, self._plan.key, entry)
+        return BuiltImage(self._plan, facts["Id"], int(facts["Size"]), built_at, self._log)
+
+    def _check_architecture(self, facts: dict[str, Any], ref: str) -> None:
+        found = normalise_architecture(str(facts.get("Architecture", "")))
+        wanted = self._plan.key.architecture
+        if found != wanted:
+            raise ImageBuildFailed(
+                f"{ref} is an image for {found or 'an unknown architecture'}, not for {wanted}",
+                hint="name a base image of that architecture with --base-image",
+            )
+
+    def _failed(self, message: str, context: Iterable[str] = ()) -> ImageBuildFailed:
+        return ImageBuildFailed(
+            f"the image {self._plan.ref} could not be built: {message}",
+            where=str(self._log),
+            context=tuple(context),
+            hint="the file above is the whole log; where the build can't reach the network: `--network host`, "
+            "or a base image with python3 and python3-venv in it (`--base-image`)",
+        )
+
+    def _remove_stages(self) -> None:
+        """Remove what our recipes left without a name; other builds' leftovers are not ours to touch."""
+        import docker.errors
+        import requests.exceptions
+
+        with suppress(docker.errors.APIError, requests.exceptions.RequestException):
+            left = self._api.images(filters={"dangling": True, "label": f"{STAGE_LABEL}=build"})
+            for image in left:
+                with suppress(docker.errors.APIError):
+                    self._api.remove_image(image["Id"])
+
+
+def _write_context(stream: Any, plan: BuildPlan, wheels: Path | None) -> None:
+    """Write the build context as a tar; the same content makes the same bytes."""
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name, path in _context_files(plan, wheels):
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = path.stat().st_size, 0o644
+            with path.open("rb") as content:
+                archive.addfile(member, content)
+
+
+def _context_files(plan: BuildPlan, wheels: Path | None) -> Iterator[tuple[str, Path]]:
+    yield "Dockerfile", plan.recipe / "Dockerfile"
+    yield "requirements.lock", plan.lock
+    for path in sorted(wheels.glob("*.whl")) if wheels else ():
+        yield f"wheels/{path.name}", path
+
+
+def _split_ref(ref: str) -> tuple[str, str | None]:
+    """Split a reference for the pull call: `a:b` -> (a, b), `a` -> (a, latest), `a@sha256:…` as it is."""
+    if "@" in ref:
+        return ref, None
+    name, colon, tag = ref.rpartition(":")
+    return (name, tag) if colon and "/" not in tag else (ref, "latest")
+
+
+def _one_line(text: str, limit: int = 100) -> str:
+    flat = " ".join(text.split())
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"
