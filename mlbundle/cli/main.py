@@ -44,6 +44,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        _add_verbosity(command)
         return command
 
     def resolve_command(

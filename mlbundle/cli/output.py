@@ -32,10 +32,12 @@ class _State:
 _state = _State()
 
 
-def configure(*, verbosity: int, color: str) -> None:
-    """Set how much is said (-1 quiet, 0 normal, 1, 2) and whether in colour."""
-    _state.verbosity = verbosity
-    _state.color = color
+def configure(*, verbosity: int | None = None, color: str | None = None) -> None:
+    """Set how much is said (-1 quiet, 0 normal, 1, 2) and whether in colour; None leaves it as it is."""
+    if verbosity is not None:
+        _state.verbosity = verbosity
+    if color is not None:
+        _state.color = color
 
 
 def verbosity() -> int:
