@@ -245,10 +245,14 @@ def _check_stated(file: PlannedFile, result: HashResult) -> None:
 
 
 def _read_source(file: PlannedFile) -> Iterator[memoryview]:
-    """Yield the bytes of a source, in two buffers by turns; raises SourceChanged unless it is the planned file."""
+    """Yield the bytes of a source in blocks, from two buffers by turns.
+
+    Raises SourceChanged unless it is, from beginning to end, the file that was planned.
+    """
     source = file.source.source
     if isinstance(source, bytes):
-        yield memoryview(source)
+        for start in range(0, len(source), COPY_BYTES):
+            yield memoryview(source)[start : start + COPY_BYTES]
         return
     try:
         descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)

@@ -15,6 +15,7 @@ from mlbundle.errors import AssetUnavailable, ReferenceNotFound, UnsafePath, Usa
 from mlbundle.manifest.load import parse_framework, parse_model
 from mlbundle.manifest.select import framework_matches
 from mlbundle.manifest.source import read_bytes
+from mlbundle.manifest.values import parse_checksum
 from mlbundle.resources import built_in_frameworks
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from mlbundle.manifest.model import (
         Checksum,
         DatasetSpec,
+        Expected,
         FrameworkConstraint,
         ModelManifest,
         ModelSource,
@@ -171,6 +173,7 @@ class _Assets:
                 self._put(name, Role.DOC, self._resolve(name, name), name)
         if model.dataset is not None:
             self._dataset(model.dataset)
+        self._expected_outputs(model.expected)
 
     def _source(self, pointer: str, source: ModelSource) -> None:
         if source.base_url is not None:
@@ -205,6 +208,13 @@ class _Assets:
             self._file("/dataset/index", f"{folder}/{dataset.index}", Role.DATASET)
         for name in self._walk(path, folder):
             self._put(name, Role.DATASET, self._resolve("/dataset/path", name), "/dataset/path")
+
+    def _expected_outputs(self, expected: Expected | None) -> None:
+        outputs = (expected.outputs if expected is not None else None) or {}
+        path, checksum = outputs.get("path"), outputs.get("checksum")
+        if isinstance(path, str):
+            stated = parse_checksum(checksum) if isinstance(checksum, str) else None
+            self._file("/expected/outputs/path", path, Role.DATASET, stated)
 
     def _walk(self, real: Path, folder: str) -> Iterator[str]:
         """Yield the paths of all files below a folder, in bundle form; nothing is passed over."""

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from mlbundle.bundle.content import Role, SourceFile
 from mlbundle.bundle.digests import set_digest
-from mlbundle.bundle.document import Chunks, chunk_count, encode_bundle, parse_bundle
+from mlbundle.bundle.document import Asset, Chunks, chunk_count, encode_bundle, parse_bundle
 from mlbundle.bundle.oci import go_json, ref_name
 from mlbundle.bundle.pack import pack
 from mlbundle.bundle.reader import open_bundle
 from mlbundle.bundle.table import FileEntry, encode_table, parse_table
 from mlbundle.errors import BundleCorrupt, IntegrityError
+from mlbundle.resources import load_schema
 
 
 def test_json_is_escaped_as_go_escapes_it() -> None:
@@ -70,6 +71,20 @@ def test_optional_parts_of_the_config_and_the_document(tmp_path: Path) -> None:
         assert reader.tag == ref_name("1.0.0+cu12") == "1.0.0_cu12"
         assert parse_bundle(reader.document.to_document(), "x") == reader.document
         assert json.loads(encode_bundle(reader.document))["images"][0]["digest"] == PIN.digest
+
+
+def test_the_document_obeys_its_schema(tmp_path: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+    made = content(
+        SourceFile("w.onnx", Role.WEIGHT, bytes((64 << 20) + 1)),
+        images=(PIN,),
+        assets=(Asset("/model/graph_path", "w.onnx"),),
+    )
+    pack(made, tmp_path / "t.mlb")
+    with open_bundle(tmp_path / "t.mlb") as reader:
+        document = json.loads(encode_bundle(reader.document))
+    assert len(document["chunks"][0]["sha256"]) == 2
+    jsonschema.Draft202012Validator(load_schema("bundle")).validate(document)
 
 
 def test_the_set_digest_is_what_coreutils_compute(tmp_path: Path) -> None:
