@@ -23,9 +23,8 @@ def command(output_format: str) -> int:
         output.document(document)
     else:
         machine = document["machine"]
-        output.data(
-            f"mlbundle {document['mlbundle_version']} on {machine['system']} {machine['kernel']} ({machine['architecture']})"
-        )
+        system = f"{machine['system']} {machine['kernel']} ({machine['architecture']})"
+        output.data(f"mlbundle {document['mlbundle_version']} on {system}")
         output.data(
             f"{machine['cpu_model']}, {machine['cpu_usable']} of {machine['cpu_count']} CPUs usable, "
             f"{units.size(machine['memory_bytes'])} of memory, cgroup {machine['cgroup']}"

@@ -68,6 +68,36 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
 
+def _add_verbosity(command: click.Command) -> None:
+    """Let -v and -q stand behind a command as well as before it."""
+    if isinstance(command, click.Group):
+        for name in command.commands:
+            _add_verbosity(command.commands[name])
+        return
+    if any(param.name == "verbose" for param in command.params):
+        return
+
+    def more(_ctx: click.Context, _param: click.Parameter, value: int) -> None:
+        from mlbundle.cli import output
+
+        if value:
+            output.configure(verbosity=value)
+
+    def less(_ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+        from mlbundle.cli import output
+
+        if value:
+            output.configure(verbosity=-1)
+
+    settings: dict[str, Any] = {"expose_value": False, "is_eager": True}
+    command.params += [
+        click.Option(["-v", "--verbose"], count=True, callback=more, help="Say more on stderr.", **settings),
+        click.Option(
+            ["-q", "--quiet"], is_flag=True, callback=less, help="Say only results and errors.", **settings
+        ),
+    ]
+
+
 @click.group(
     cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
