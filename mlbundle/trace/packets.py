@@ -1,0 +1,118 @@
+"""The bytes of a Perfetto trace: packets with their lengths, interned strings, gzip.
+
+Format: https://perfetto.dev/docs/reference/trace-packet-proto. A trace is a sequence of `TracePacket` messages, each
+behind the tag of `Trace.packet` and its length. All packets here share one sequence, so one table of interned
+strings serves them all.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+SEQUENCE_ID = 1
+CLOCK_REALTIME = 1
+CLOCK_MONOTONIC = 3
+CLOCK_BOOTTIME = 6
+# SEQ_INCREMENTAL_STATE_CLEARED | SEQ_NEEDS_INCREMENTAL_STATE on the first packet, the latter on all others: without
+# them Perfetto drops events and counts that only under an informational statistic.
+_FIRST_FLAGS = 3
+LATER_FLAGS = 2
+_PACKET_TAG = b"\x0a"
+_BUFFER_BYTES = 1 << 18
+# Level 1 costs 0.2 s a million slices and is within 12 % of level 6.
+_GZIP_LEVEL = 1
+
+
+def varint(value: int) -> bytes:
+    """Return an unsigned integer in protobuf's variable-length encoding."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+# The frames of all packets that are likely: tag and length.
+_FRAMES = [_PACKET_TAG + varint(size) for size in range(1 << 10)]
+
+
+def clean(text: str) -> str:
+    """Return the text as Perfetto can hold it: no lone surrogates, no NUL."""
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
+class PacketStream:
+    """Frames packets, compresses them and keeps the table of interned strings."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        # wbits 31 is gzip with an empty header: no name, no time.
+        self._gzip = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, 31)
+        self._buffer = bytearray()
+        self._names: dict[str, int] = {}
+        self._categories: dict[str, int] = {}
+        self._keys: dict[str, int] = {}
+        self._begin()
+
+    def _begin(self) -> None:
+        """Open the sequence; its packets carry monotonic time unless they say otherwise."""
+        packet = TracePacket(
+            trusted_packet_sequence_id=SEQUENCE_ID, sequence_flags=_FIRST_FLAGS, first_packet_on_sequence=True
+        )
+        packet.trace_packet_defaults.timestamp_clock_id = CLOCK_MONOTONIC
+        self.write(packet)
+
+    def packet(self) -> TracePacket:
+        """Return an empty packet of the sequence; it may be written again and again."""
+        return TracePacket(trusted_packet_sequence_id=SEQUENCE_ID, sequence_flags=LATER_FLAGS)
+
+    def write(self, packet: TracePacket) -> None:
+        """Append one packet."""
+        payload = packet.SerializeToString()
+        size = len(payload)
+        self._buffer += _FRAMES[size] if size < len(_FRAMES) else _PACKET_TAG + varint(size)
+        self._buffer += payload
+        if len(self._buffer) >= _BUFFER_BYTES:
+            self._flush()
+
+    def write_framed(self, packets: bytes) -> None:
+        """Append packets that are framed already."""
+        self._flush()
+        self._stream.write(self._gzip.compress(packets))
+
+    def name(self, text: str) -> int:
+        """Return the number of an event's name."""
+        return self._names.get(text) or self._intern(self._names, "event_names", text)
+
+    def category(self, text: str) -> int:
+        """Return the number of a category."""
+        return self._categories.get(text) or self._intern(self._categories, "event_categories", text)
+
+    def key(self, text: str) -> int:
+        """Return the number of a debug annotation's name."""
+        return self._keys.get(text) or self._intern(self._keys, "debug_annotation_names", text)
+
+    def _intern(self, table: dict[str, int], field: str, text: str) -> int:
+        number = table[text] = len(table) + 1
+        packet = self.packet()
+        getattr(packet.interned_data, field).add(iid=number, name=clean(text))
+        self.write(packet)
+        return number
+
+    def close(self) -> None:
+        """Write what is left; the stream itself stays open."""
+        self._flush()
+        self._stream.write(self._gzip.flush())
+
+    def _flush(self) -> None:
+        self._stream.write(self._gzip.compress(self._buffer))
+        self._buffer.clear()

@@ -1,0 +1,369 @@
+"""Writes a Perfetto trace, event by event or column by column, to a file that appears whole or not at all.
+
+Format: https://perfetto.dev/docs/reference/synthetic-track-event and the TracePacket reference. All times are ns on
+CLOCK_MONOTONIC, as they were taken; Perfetto relates them to other clocks by the snapshots.
+"""
+
+from __future__ import annotations
+
+import math
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
+    CounterDescriptor,
+    DebugAnnotation,
+    TracePacket,
+    TrackDescriptor,
+    TrackEvent,
+)
+
+from mlbundle.trace.columns import LaneEncoder, SliceColumns
+from mlbundle.trace.nesting import MAX_DEPTH, assign_lanes
+from mlbundle.trace.packets import (
+    CLOCK_BOOTTIME,
+    CLOCK_MONOTONIC,
+    CLOCK_REALTIME,
+    PacketStream,
+    clean,
+)
+from mlbundle.trace.replacing import replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+Value = str | int | float | bool
+
+_CLOCK_IDS = {"monotonic": CLOCK_MONOTONIC, "realtime": CLOCK_REALTIME, "boottime": CLOCK_BOOTTIME}
+_NEVER = 1 << 63
+_INT64_MIN, _INT64_MAX, _UINT64_MAX = -(1 << 63), (1 << 63) - 1, (1 << 64) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of the timeline; events go on the tracks below it."""
+
+    uuid: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Track:
+    """A track that holds slices, other tracks, or both."""
+
+    uuid: int
+    name: str
+    parent: Process | Track
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class CounterTrack:
+    """A track of numbers over time."""
+
+    uuid: int
+    name: str
+    parent: Process | Track
+    rank: int
+
+
+class _Lane:
+    """The open slices of one Perfetto track, innermost last."""
+
+    __slots__ = ("ends_ns", "names", "uuid")
+
+    def __init__(self, uuid: int) -> None:
+        self.uuid = uuid
+        self.ends_ns: list[int] = []
+        self.names: list[int] = []
+
+
+class _Lanes:
+    """The lanes of a track: the first is the track itself, others are its siblings of the same name."""
+
+    __slots__ = ("lanes", "last_ns", "track")
+
+    def __init__(self, track: Track) -> None:
+        self.track = track
+        self.lanes = [_Lane(track.uuid)]
+        self.last_ns = 0
+
+
+class TraceWriter:
+    """Declares tracks and writes events on them. Made by `trace_writer`.
+
+    Rows (`slice`, `instant`) come in order of time on each track, a slice before those that it holds. Slices that
+    overlap without one holding the other go on a sibling track of the same name.
+    """
+
+    def __init__(self, packets: PacketStream) -> None:
+        self._packets = packets
+        self._uuid = 0
+        self._lanes: dict[int, _Lanes] = {}
+        self._bulk: set[int] = set()
+        self.slices_written = 0
+        # One packet for each category is filled in and written again and again: its arena never shrinks, so what
+        # varies in size (annotations, flows) goes into a copy.
+        self._begins: dict[str, TracePacket] = {}
+        self._end = packets.packet()
+        self._end_event = self._end.track_event
+        self._end_event.type = TrackEvent.TYPE_SLICE_END
+        self._count = packets.packet()
+        self._count_event = self._count.track_event
+        self._count_event.type = TrackEvent.TYPE_COUNTER
+
+    def process(self, name: str, *, pid: int, rank: int = 0) -> Process:
+        """Declare a process. `pid` only has to be unique in the trace; lower ranks are shown first."""
+        process = Process(self._next_uuid(), name)
+        descriptor = TrackDescriptor(uuid=process.uuid, child_ordering=TrackDescriptor.EXPLICIT)
+        descriptor.process.pid = pid
+        descriptor.process.process_name = clean(name)
+        descriptor.sibling_order_rank = rank
+        self._declare(descriptor)
+        return process
+
+    def track(self, name: str, parent: Process | Track, *, rank: int = 0) -> Track:
+        """Declare a track below a process or another track; lower ranks are shown first."""
+        track = Track(self._next_uuid(), name, parent, rank)
+        self._declare(_descriptor(track.uuid, track))
+        self._lanes[track.uuid] = _Lanes(track)
+        return track
+
+    def counter_track(
+        self, name: str, parent: Process | Track, *, unit: str = "", rank: int = 0
+    ) -> CounterTrack:
+        """Declare a counter; the units `ns`, `bytes` and none are Perfetto's own, others are shown as given."""
+        counter = CounterTrack(self._next_uuid(), name, parent, rank)
+        descriptor = _descriptor(counter.uuid, counter)
+        known = {
+            "": CounterDescriptor.UNIT_UNSPECIFIED,
+            "ns": CounterDescriptor.UNIT_TIME_NS,
+            "bytes": CounterDescriptor.UNIT_SIZE_BYTES,
+        }
+        if unit in known:
+            descriptor.counter.unit = known[unit]
+        else:
+            descriptor.counter.unit_name = clean(unit)
+        self._declare(descriptor)
+        return counter
+
+    def slice(
+        self,
+        track: Track,
+        name: str,
+        start_ns: int,
+        end_ns: int | None,
+        *,
+        category: str = "",
+        args: Mapping[str, Value] | None = None,
+        flows: Iterable[int] = (),
+        ends_flows: Iterable[int] = (),
+    ) -> None:
+        """Write a slice; `end_ns` None leaves it open to the end of the trace.
+
+        `flows` are chains that go through this slice, `ends_flows` chains that end in it; ids from 1 to 2**64 - 1.
+        Raises ValueError when it ends before it starts, or starts before the slice written last on this track.
+        """
+        lanes = self._lanes[track.uuid]
+        end = _NEVER if end_ns is None else end_ns
+        if not lanes.last_ns <= start_ns <= end:
+            raise ValueError(f"slice {name!r} on {track.name!r} is out of order: {start_ns} to {end_ns} ns")
+        lanes.last_ns = start_ns
+        lane = self._lane(lanes, start_ns, end)
+        packet = self._begins.get(category) or self._new_begin(category)
+        name_iid = self._packets.name(name)
+        event = packet.track_event
+        event.track_uuid = lane.uuid
+        event.name_iid = name_iid
+        packet.timestamp = start_ns
+        if args or flows or ends_flows:
+            packet = self._decorated(packet, args or {}, flows, ends_flows)
+        self._packets.write(packet)
+        lane.ends_ns.append(end)
+        lane.names.append(name_iid)
+        self.slices_written += 1
+
+    def slices(self, track: Track, columns: SliceColumns) -> None:
+        """Write all slices of a track at once, in any order; nothing else may be written on that track.
+
+        Raises ValueError when the columns do not fit together or the track has events already.
+        """
+        lanes = self._lanes[track.uuid]
+        if lanes.last_ns or track.uuid in self._bulk:
+            raise ValueError(f"track {track.name!r} has events already")
+        columns.check()
+        self._bulk.add(track.uuid)
+        lanes.last_ns = _NEVER
+        lane_of = assign_lanes(columns.start_ns, columns.start_ns + columns.duration_ns, columns.parent)
+        encoder = LaneEncoder(columns, self._packets)
+        by_lane = np.argsort(lane_of, kind="stable")
+        bounds = np.searchsorted(lane_of[by_lane], np.arange(int(lane_of.max(initial=-1)) + 2))
+        for number, (first, last) in enumerate(pairwise(bounds.tolist())):
+            uuid = track.uuid if number == 0 else self._sibling(track)
+            for packets in encoder.encode(by_lane[first:last], uuid):
+                self._packets.write_framed(packets)
+        self.slices_written += len(columns)
+
+    def instant(
+        self,
+        track: Track,
+        name: str,
+        t_ns: int,
+        *,
+        category: str = "",
+        args: Mapping[str, Value] | None = None,
+    ) -> None:
+        """Mark a moment on a track. Raises ValueError when it lies before the slice written last there."""
+        lanes = self._lanes[track.uuid]
+        if t_ns < lanes.last_ns:
+            raise ValueError(f"instant {name!r} on {track.name!r} is out of order: {t_ns} ns")
+        lanes.last_ns = t_ns
+        self._close_until(lanes.lanes[0], t_ns)
+        packet = self._packets.packet()
+        packet.timestamp = t_ns
+        event = packet.track_event
+        event.type = TrackEvent.TYPE_INSTANT
+        event.track_uuid = track.uuid
+        event.name_iid = self._packets.name(name)
+        if category:
+            event.category_iids.append(self._packets.category(category))
+        self._annotate(event, args or {})
+        self._packets.write(packet)
+
+    def count(self, counter: CounterTrack, t_ns: int, value: float) -> None:
+        """Write one value of a counter; a value that is not finite is a gap and is left out."""
+        if not math.isfinite(value):
+            return
+        event = self._count_event
+        if isinstance(value, int) and _INT64_MIN <= value <= _INT64_MAX:
+            event.counter_value = value
+        else:
+            event.double_counter_value = float(value)
+        event.track_uuid = counter.uuid
+        self._count.timestamp = t_ns
+        self._packets.write(self._count)
+
+    def snapshot(self, clocks: Mapping[str, int]) -> None:
+        """Write what the clocks showed at one moment: `monotonic`, `realtime` and, where there is one, `boottime`."""
+        packet = self._packets.packet()
+        packet.timestamp = clocks["monotonic"]
+        packet.clock_snapshot.primary_trace_clock = CLOCK_MONOTONIC
+        for name, clock_id in _CLOCK_IDS.items():
+            if name in clocks:
+                packet.clock_snapshot.clocks.add(clock_id=clock_id, timestamp=clocks[name])
+        self._packets.write(packet)
+
+    def attributes(self, values: Mapping[str, str | int]) -> None:
+        """Write facts about the trace as a whole."""
+        packet = self._packets.packet()
+        for key, value in values.items():
+            attribute = packet.trace_attributes.attribute.add(key=clean(key))
+            if isinstance(value, int):
+                attribute.long_value = value
+            else:
+                attribute.string_value = clean(value)
+        self._packets.write(packet)
+
+    def finish(self) -> None:
+        """End all slices whose end is known."""
+        for lanes in self._lanes.values():
+            for lane in lanes.lanes:
+                self._close_until(lane, _NEVER - 1)
+        self._packets.close()
+
+    def _lane(self, lanes: _Lanes, start_ns: int, end_ns: int) -> _Lane:
+        """Return the first lane where the slice nests, having ended there what ends before it."""
+        for lane in lanes.lanes:
+            ends = lane.ends_ns
+            if ends and ends[-1] <= start_ns:
+                self._close_until(lane, start_ns)
+            if not ends or (end_ns <= ends[-1] and len(ends) < MAX_DEPTH):
+                return lane
+        lane = _Lane(self._sibling(lanes.track))
+        lanes.lanes.append(lane)
+        return lane
+
+    def _close_until(self, lane: _Lane, t_ns: int) -> None:
+        ends, names = lane.ends_ns, lane.names
+        while ends and ends[-1] <= t_ns:
+            self._end.timestamp = ends.pop()
+            event = self._end_event
+            event.track_uuid = lane.uuid
+            event.name_iid = names.pop()
+            self._packets.write(self._end)
+
+    def _new_begin(self, category: str) -> TracePacket:
+        packet = self._begins[category] = self._packets.packet()
+        packet.track_event.type = TrackEvent.TYPE_SLICE_BEGIN
+        if category:
+            packet.track_event.category_iids.append(self._packets.category(category))
+        return packet
+
+    def _decorated(
+        self, plain: TracePacket, args: Mapping[str, Value], flows: Iterable[int], ends_flows: Iterable[int]
+    ) -> TracePacket:
+        packet = TracePacket()
+        packet.CopyFrom(plain)
+        event = packet.track_event
+        self._annotate(event, args)
+        event.flow_ids.extend(flows)
+        event.terminating_flow_ids.extend(ends_flows)
+        return packet
+
+    def _annotate(self, event: TrackEvent, args: Mapping[str, Value]) -> None:
+        for key, value in args.items():
+            iid = self._packets.key(key)
+            _set_value(event.debug_annotations.add(name_iid=iid), value)
+
+    def _sibling(self, track: Track) -> int:
+        uuid = self._next_uuid()
+        self._declare(_descriptor(uuid, track))
+        return uuid
+
+    def _declare(self, descriptor: TrackDescriptor) -> None:
+        packet = self._packets.packet()
+        packet.track_descriptor.CopyFrom(descriptor)
+        self._packets.write(packet)
+
+    def _next_uuid(self) -> int:
+        self._uuid += 1
+        return self._uuid
+
+
+@contextmanager
+def trace_writer(path: Path) -> Iterator[TraceWriter]:
+    """Write a gzip-compressed trace to `path`, which appears when the block ends without an exception.
+
+    The same calls make the same bytes. Raises StorageFailed when the disk refuses.
+    """
+    with replacing(path) as stream:
+        writer = TraceWriter(PacketStream(stream))
+        yield writer
+        writer.finish()
+
+
+def _descriptor(uuid: int, track: Track | CounterTrack) -> TrackDescriptor:
+    return TrackDescriptor(
+        uuid=uuid,
+        name=clean(track.name),
+        parent_uuid=track.parent.uuid,
+        child_ordering=TrackDescriptor.EXPLICIT,
+        sibling_order_rank=track.rank,
+    )
+
+
+def _set_value(annotation: DebugAnnotation, value: Value) -> None:
+    if isinstance(value, bool):
+        annotation.bool_value = value
+    elif isinstance(value, int) and _INT64_MIN <= value <= _INT64_MAX:
+        annotation.int_value = value
+    elif isinstance(value, int) and 0 <= value <= _UINT64_MAX:
+        annotation.uint_value = value
+    elif isinstance(value, float) and math.isfinite(value):
+        annotation.double_value = value
+    else:
+        annotation.string_value = clean(str(value))

@@ -1,0 +1,186 @@
+"""Spans as columns: what a run did when, for the trace and the analyses (`spans.npz`).
+
+One `.npz` with int64 columns of equal length and a table of strings. Columns: `level` (1 model, 2 framework,
+3 system), `track` and `name` (rows of the table), `start_ns` and `duration_ns` (CLOCK_MONOTONIC), `parent` (an
+earlier row, or -1), `query` (number of the query or sample, or -1) and `pass` (which pass of the run; a worker
+leaves it out). A file may come from a worker, so nothing in it is believed before it was looked at.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mlbundle.errors import ProtocolBroken
+from mlbundle.trace.replacing import replacing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    Int64Array = NDArray[np.int64]
+
+LEVELS = {1: "model", 2: "framework", 3: "system"}
+MAX_ROWS = 8_000_000
+MAX_STRINGS = 65_536
+MAX_STRING_CHARACTERS = 1024
+_MAX_FILE_BYTES = 1 << 30
+_MAX_TABLE_BYTES = 64 << 20
+_REQUIRED = ("level", "track", "name", "start_ns", "duration_ns", "parent", "query")
+_OPTIONAL = "pass"
+_STRINGS = "strings"
+_MAX_HEADER_BYTES = 4096
+# What zipfile and NumPy raise for bytes that are not what they expect.
+_UNREADABLE = (OSError, ValueError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
+
+
+@dataclass(frozen=True)
+class SpanColumns:
+    """Spans, one row each; see the module for the columns. `strings` is the table of names."""
+
+    strings: tuple[str, ...]
+    level: Int64Array
+    track: Int64Array
+    name: Int64Array
+    start_ns: Int64Array
+    duration_ns: Int64Array
+    parent: Int64Array
+    query: Int64Array
+    pass_number: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    @property
+    def end_ns(self) -> Int64Array:
+        """When each span ended, ns on CLOCK_MONOTONIC."""
+        return self.start_ns + self.duration_ns
+
+    def columns(self) -> dict[str, Int64Array]:
+        """Return the columns under the names that they have in a file."""
+        return {name: getattr(self, name) for name in _REQUIRED} | {_OPTIONAL: self.pass_number}
+
+
+def check_spans(spans: SpanColumns, *, where: str | None = None) -> None:
+    """Raise ProtocolBroken unless every row makes sense: indices, levels, times, parents."""
+    problem = _problem(spans)
+    if problem is not None:
+        raise ProtocolBroken(f"the spans are not what they should be: {problem}", where=where)
+
+
+def load_spans(path: Path) -> SpanColumns:
+    """Read a file of spans, a worker's or our own. Raises ProtocolBroken when it is none or breaks a rule."""
+    where = str(path)
+    try:
+        arrays = _read_arrays(path)
+        strings = tuple(arrays.pop(_STRINGS).tolist())
+    except _UNREADABLE as error:
+        raise ProtocolBroken(f"the spans can't be read: {error}", where=where) from error
+    rows = len(arrays["start_ns"])
+    spans = SpanColumns(
+        strings=strings,
+        **{name: arrays[name] for name in _REQUIRED},
+        pass_number=arrays.get(_OPTIONAL, np.zeros(rows, np.int64)),
+    )
+    check_spans(spans, where=where)
+    return spans
+
+
+def save_spans(path: Path, spans: SpanColumns) -> None:
+    """Write spans, compressed; the file appears whole or not at all. Raises StorageFailed."""
+    buffer = io.BytesIO()
+    strings = np.array(spans.strings or ("",), np.str_)
+    columns: dict[str, Any] = dict(spans.columns())
+    np.savez_compressed(buffer, strings=strings, **columns)
+    with replacing(path) as stream:
+        stream.write(buffer.getbuffer())
+
+
+def merge_spans(parts: Sequence[SpanColumns]) -> SpanColumns:
+    """Return the spans of several passes as one table; `pass` numbers the passes in the order given.
+
+    Raises ProtocolBroken when a part breaks a rule.
+    """
+    table: dict[str, int] = {}
+    columns: dict[str, list[Int64Array]] = {name: [] for name in (*_REQUIRED, _OPTIONAL)}
+    offset = passes = 0
+    for part in parts:
+        check_spans(part)
+        number = np.array([table.setdefault(text, len(table)) for text in part.strings] or [0], np.int64)
+        changed = {
+            "track": number[part.track],
+            "name": number[part.name],
+            "parent": np.where(part.parent < 0, part.parent, part.parent + offset),
+            _OPTIONAL: part.pass_number + passes,
+        }
+        for name, column in (part.columns() | changed).items():
+            columns[name].append(column)
+        offset += len(part)
+        passes = max(passes + 1, int(changed[_OPTIONAL].max(initial=-1)) + 1)
+    joined = {name: np.concatenate([np.empty(0, np.int64), *parts]) for name, parts in columns.items()}
+    return SpanColumns(strings=tuple(table), pass_number=joined.pop(_OPTIONAL), **joined)
+
+
+def _problem(spans: SpanColumns) -> str | None:
+    """Return the first rule that the rows break, None when they keep all."""
+    columns = spans.columns()
+    if any(c.dtype != np.int64 or c.ndim != 1 or len(c) != len(spans) for c in columns.values()):
+        return "columns are int64 and of one length"
+    for text in spans.strings:
+        if len(text) > MAX_STRING_CHARACTERS or not text.isprintable():
+            return f"names are printable and at most {MAX_STRING_CHARACTERS} characters long"
+    strings, rows = len(spans.strings), np.arange(len(spans), dtype=np.int64)
+    highest = np.int64(np.iinfo(np.int64).max)
+    broken = {
+        "levels are 1, 2 or 3": (spans.level < 1) | (spans.level > 3),
+        "tracks are in the table of strings": (spans.track < 0) | (spans.track >= strings),
+        "names are in the table of strings": (spans.name < 0) | (spans.name >= strings),
+        "times are not negative": (spans.start_ns < 0) | (spans.duration_ns < 0),
+        "times fit 63 bits": spans.start_ns > highest - np.maximum(spans.duration_ns, 0),
+        "parents are earlier rows": (spans.parent < -1) | (spans.parent >= rows),
+        "queries are -1 or more": spans.query < -1,
+        "passes are 0 or more": spans.pass_number < 0,
+    }
+    return next((rule for rule, rows_of in broken.items() if rows_of.any()), None)
+
+
+def _read_arrays(path: Path) -> dict[str, Any]:
+    """Return the arrays of an `.npz` without NumPy's own loader, which believes the sizes it is told."""
+    if path.stat().st_size > _MAX_FILE_BYTES:
+        raise ValueError(f"more than {_MAX_FILE_BYTES} bytes")
+    names = (_STRINGS, *_REQUIRED, _OPTIONAL)
+    caps = dict.fromkeys(names, 8 * MAX_ROWS) | {_STRINGS: _MAX_TABLE_BYTES}
+    with zipfile.ZipFile(path) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        if len(members) != len(archive.infolist()) or not set(names[:-1]) <= set(members) <= set(names):
+            raise ValueError(f"the members are {sorted(members)[:20]}")
+        arrays = {}
+        for name, info in members.items():
+            if info.file_size > caps[name] + _MAX_HEADER_BYTES:
+                raise ValueError(f"{name} has {info.file_size} bytes")
+            if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+                raise ValueError(f"{name} is compressed in an unknown way")
+            arrays[name] = _array(archive.read(info), name)
+        return arrays
+
+
+def _array(content: bytes, name: str) -> NDArray[Any]:
+    """Return the array of an `.npy` of version 1; only int64 columns, and strings for the table."""
+    stream = io.BytesIO(content)
+    if np.lib.format.read_magic(stream) != (1, 0):
+        raise ValueError(f"{name} is of an unknown version")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=_MAX_HEADER_BYTES)
+    expected = dtype.kind == "U" and dtype.itemsize > 0 if name == _STRINGS else dtype == np.dtype("<i8")
+    if not expected or len(shape) != 1 or len(content) - stream.tell() != shape[0] * dtype.itemsize:
+        raise ValueError(f"{name} is {dtype} of shape {shape}")
+    limit = MAX_STRINGS if name == _STRINGS else MAX_ROWS
+    if shape[0] > limit:
+        raise ValueError(f"{name} has {shape[0]} rows, at most {limit} are read")
+    return np.frombuffer(content, dtype, offset=stream.tell())
