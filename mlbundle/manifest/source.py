@@ -131,7 +131,7 @@ class _Composer:
             place = error.problem_mark or error.context_mark
             mark = Mark(1, 1) if place is None else Mark(place.line + 1, place.column + 1)
             self._add(
-                mark, "", f"the file is no YAML: {error.problem or error.context}", hint=_syntax_hint(error)
+                mark, "", f"the file is no YAML: {error.problem or error.context}", hint=_syntax_hint(error, text, mark)
             )
         except (yaml.YAMLError, ValueError, OverflowError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
@@ -236,11 +236,12 @@ def _mark(event: Any) -> Mark:
     return Mark(event.start_mark.line + 1, event.start_mark.column + 1)
 
 
-def _syntax_hint(error: Any) -> str | None:
+def _syntax_hint(error: Any, text: str, mark: Mark) -> str | None:
     """Say what the most frequent slips look like."""
-    problem = str(error.problem or "")
-    if "'\\t'" in problem or "tab" in problem:
+    lines = _LINE_END.split(text)
+    if "\t" in lines[mark.line - 1][: mark.column] if mark.line <= len(lines) else False:
         return "indent with spaces, not with tabs"
+    problem = str(error.problem or "")
     if "could not find expected ':'" in problem or "mapping values are not allowed" in problem:
         return "check the indentation and the space after ':'"
     return None
