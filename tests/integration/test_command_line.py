@@ -136,7 +136,7 @@ def test_doctor_says_what_works_and_gives_a_hint_for_what_does_not(cli, tmp_path
         assert check["state"] == "ok" or check["hint"], check
     engine = next(c for c in document["checks"] if c["name"] == "container engine")
     assert engine["state"] == "no"
-    assert cli("doctor", env=away).stdout.count("container engine") == 1
+    assert "runtimes ready: process" in cli("doctor", env=away).stdout
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

@@ -228,26 +228,22 @@ def private_engine(engine, in_image_home, tmp_path_factory):
     daemon = subprocess.Popen(
         ["dockerd", *map(str, arguments)], stdout=log, stderr=log, start_new_session=True
     )
-    client = docker.DockerClient(base_url=f"unix://{socket}", timeout=60)
     try:
         deadline = time.monotonic() + 60
-        while True:
-            try:
-                client.ping()
-                break
-            except Exception:
-                assert daemon.poll() is None, (folder / "log").read_text()[-2000:]
-                assert time.monotonic() < deadline, "the second engine did not start"
-                time.sleep(0.2)
+        while not socket.exists():
+            assert daemon.poll() is None, (folder / "log").read_text()[-2000:]
+            assert time.monotonic() < deadline, "the second engine did not start"
+            time.sleep(0.1)
+        client = docker.DockerClient(base_url=f"unix://{socket}", timeout=60)
         lock = json.loads((in_image_home / "data" / "images.lock").read_text())
         (digest,) = [entry["config_digest"] for entry in lock["images"].values()]
         client.images.load(engine.images.get(digest).save(chunk_size=1 << 22))
+        client.close()
         yield f"unix://{socket}", daemon
     finally:
         if daemon.poll() is None:
             os.killpg(daemon.pid, signal.SIGKILL)
         daemon.wait()
-        client.close()
         subprocess.run(["pkill", "-KILL", "-f", str(folder)], check=False)
         subprocess.run(
             ["sh", "-c", f"grep -o '{folder}[^ ]*' /proc/mounts | sort -r | xargs -r umount -l"], check=False
