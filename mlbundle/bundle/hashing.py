@@ -28,7 +28,7 @@ class HashResult:
 
 
 class StreamHash:
-    """Hashes a stream of known length, whole and per 64 MiB where chunks are recorded.
+    """Hashes a stream, whole, and per 64 MiB when it has `size_bytes` for which chunks are recorded.
 
     `update` may return before the bytes are hashed: the caller leaves a buffer untouched until the next call
     of `update` or `finish` has returned. Blocks must not cross the border of a chunk.

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     ReadAt = Callable[[int, int], bytes]
 
 WINDOW_BYTES = 16 << 10
+_HEAD_BYTES = 512
+_WRAPPERS = (b"\x93NUMPY", b"\x1f\x8b", b"\x78", b"BZh", b"\xfd7zXZ\0", b"\x5d\0\0")
 _MAX_NESTING = 3
 _MAX_OPCODES = 10_000
 _MAX_LINE_BYTES = 16 << 20
@@ -63,10 +65,12 @@ def find_pickles(reader: BundleReader) -> tuple[str, ...]:
 
 def holds_pickle(read_at: ReadAt, size_bytes: int) -> bool:
     """Return whether the file behind `read_at(offset, count)` holds a pickle."""
-    window = read_at(0, WINDOW_BYTES)
-    if window.startswith(b"PK"):
+    head = read_at(0, _HEAD_BYTES)
+    if head.startswith(b"PK"):
         return any(_window_holds_pickle(start) for start in _zip_members(read_at, size_bytes))
-    return _Opcodes(read_at, window).are_a_pickle() or _window_holds_pickle(window)
+    if _Opcodes(read_at, head).are_a_pickle():
+        return True
+    return head.startswith(_WRAPPERS) and _window_holds_pickle(read_at(0, WINDOW_BYTES))
 
 
 def _window_holds_pickle(window: bytes, depth: int = 0) -> bool:

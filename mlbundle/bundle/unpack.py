@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -112,19 +113,13 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _write_files(reader: BundleReader, root: int, progress: Progress | None) -> None:
-    total_bytes = sum(layer.size_bytes for layer in reader.layers)
-    copier = Copier(reader, meter(progress, total_bytes))
-    tree = _Tree(root)
-    try:
+    report = meter(progress, sum(layer.size_bytes for layer in reader.layers))
+    with ThreadPoolExecutor(max_workers=1) as pool, closing(_Tree(root)) as tree:
+        copier = Copier(reader, report, pool)
         for layer in reader.layers:
-            sinks = tree.sinks(layer.files)
-            try:
+            with closing(_Sinks(tree, layer.files)) as sinks:
                 copier.copy_layer(layer, sinks)
-            finally:
-                sinks.close()
         tree.sync()
-    finally:
-        tree.close()
 
 
 class _Tree:
@@ -138,9 +133,6 @@ class _Tree:
 
     def close(self) -> None:
         os.close(self._open)
-
-    def sinks(self, files: tuple[PlacedFile, ...]) -> _Sinks:
-        return _Sinks(self, files)
 
     def create(self, entry: FileEntry) -> int:
         """Make a new file, and its folders, and return its descriptor."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.bundle.document import CHUNK_BYTES
+from mlbundle.bundle.hashing import StreamHash
 from mlbundle.bundle.pickles import find_pickles
 from mlbundle.bundle.reader import BundleReader, Layer, open_bundle
 from mlbundle.errors import DigestMismatch
@@ -59,58 +59,63 @@ class Verified:
 
 
 class Copier:
-    """Hashes layers and hands the bytes of their files on; used by one thread at a time."""
+    """Hashes layers and hands the bytes of their files on; used by one thread at a time.
 
-    def __init__(self, reader: BundleReader, report: Callable[[int], None]) -> None:
+    With a pool, hashing goes on while the bytes are handed on and the next ones are read.
+    """
+
+    def __init__(
+        self, reader: BundleReader, report: Callable[[int], None], pool: ThreadPoolExecutor | None = None
+    ) -> None:
         self._reader = reader
         self._report = report
-        self._buffer = memoryview(bytearray(_READ_BYTES))
+        self._pool = pool
+        self._buffers = tuple(memoryview(bytearray(_READ_BYTES)) for _ in range(2 if pool else 1))
+        self._turn = 0
 
     def copy_layer(self, layer: Layer, sinks: Iterator[Callable[[memoryview], None] | None]) -> None:
         """Read a layer once, giving each of its files to the next of `sinks`.
 
         Raises DigestMismatch when a file does not have the sha256 of the table, or the layer its digest.
         """
-        whole = hashlib.sha256()
+        whole = StreamHash(0, self._pool)
         position, end = layer.offset, layer.offset + layer.size_bytes
         for file in layer.files:
-            self._feed(position, file.offset, whole, None, None)
+            for view in self._read(position, file.offset):
+                whole.update(view)
             position = file.offset + file.entry.size_bytes
-            inner = hashlib.sha256() if layer.group else None
-            self._feed(file.offset, position, whole, inner, next(sinks))
-            if inner is not None and inner.hexdigest() != file.entry.sha256:
+            inner = StreamHash(0, None)
+            sink = next(sinks)
+            for view in self._read(file.offset, position):
+                whole.update(view)
+                if layer.group:
+                    inner.update(view)
+                if sink is not None:
+                    sink(view)
+            if layer.group and inner.finish().sha256 != file.entry.sha256:
                 raise self._mismatch(file.entry.path, file.offset)
-        self._feed(position, end, whole, None, None)
-        if whole.hexdigest() != layer.hex:
+        for view in self._read(position, end):
+            whole.update(view)
+        if whole.finish().sha256 != layer.hex:
             raise self._mismatch(layer.path, layer.offset)
 
     def check_chunk(self, layer: Layer, number: int, expected: str) -> None:
         """Check one chunk of 64 MiB; raises DigestMismatch."""
         start = layer.offset + number * CHUNK_BYTES
         end = min(start + CHUNK_BYTES, layer.offset + layer.size_bytes)
-        chunk = hashlib.sha256()
-        self._feed(start, end, chunk, None, None, count=False)
-        if chunk.hexdigest() != expected:
+        chunk = StreamHash(0, None)
+        for view in self._read(start, end, count=False):
+            chunk.update(view)
+        if chunk.finish().sha256 != expected:
             raise self._mismatch(f"chunk {number} of {layer.path}", start)
 
-    def _feed(
-        self,
-        start: int,
-        end: int,
-        whole: Any,
-        inner: Any,
-        sink: Callable[[memoryview], None] | None,
-        *,
-        count: bool = True,
-    ) -> None:
+    def _read(self, start: int, end: int, *, count: bool = True) -> Iterator[memoryview]:
+        """Yield the bytes from `start` to `end`, from the buffers by turns."""
         while start < end:
-            view = self._buffer[: end - start]
+            self._turn += 1
+            view = self._buffers[self._turn % len(self._buffers)][: end - start]
             self._reader.read_into(view, start)
-            whole.update(view)
-            if inner is not None:
-                inner.update(view)
-            if sink is not None:
-                sink(view)
+            yield view
             start += len(view)
             self._report(len(view) if count else 0)
 
