@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class Entry:
         return self.value.pointer
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Block:
     """A YAML mapping."""
 
@@ -65,9 +66,13 @@ class Block:
     mark: Mark
     pointer: str
 
+    @cached_property
+    def _by_key(self) -> dict[str, Entry]:
+        return {entry.key: entry for entry in self.entries}
+
     def entry(self, key: str) -> Entry | None:
         """Return the entry of a key, or None."""
-        return next((entry for entry in self.entries if entry.key == key), None)
+        return self._by_key.get(key)
 
 
 Node: TypeAlias = Scalar | Listing | Block

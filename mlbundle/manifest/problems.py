@@ -57,9 +57,7 @@ class Problem:
 
 def in_order(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     """Return the problems without repetition, by line and column; at most MOST_PROBLEMS and a word on the rest."""
-    ordered = sorted(
-        dict.fromkeys(problems), key=lambda p: (p.line, p.column, p.severity, p.pointer, p.message)
-    )
+    ordered = sorted(dict.fromkeys(problems), key=lambda p: (p.line, p.column))
     if len(ordered) <= MOST_PROBLEMS:
         return tuple(ordered)
     # Errors come first when not all can be shown: none may hide behind warnings.

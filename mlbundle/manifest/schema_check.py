@@ -5,10 +5,11 @@ A misspelt key is not reported as missing as well.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.manifest.nodes import Mark, Node, child_pointer, key_mark, locate
-from mlbundle.manifest.problems import Problem, did_you_mean, near_miss, shown
+from mlbundle.manifest.problems import MOST_PROBLEMS, Problem, did_you_mean, near_miss, shown
 from mlbundle.manifest.schema_errors import SchemaError, schema_errors
 from mlbundle.manifest.wording import OPERATOR, one_of, title, words
 from mlbundle.resources import load_schema
@@ -52,16 +53,19 @@ class _Checker:
         known = list(error.schema.get("properties", {}))
         free = [key for key in known if key not in error.value]
         what = "operator" if error.schema.get("title") == OPERATOR else "key"
-        for key in error.unknown_keys():
+        for number, key in enumerate(error.unknown_keys()):
             path = (*error.path, key)
-            hint = did_you_mean(key, free) or _misplaced_operator(error, key)
+            # Looking for what was meant takes time, and a flood of unknown keys is no typing error.
+            hint = did_you_mean(key, free) if number < MOST_PROBLEMS else None
+            hint = hint or _misplaced_operator(error, key)
             self._put(path, (f"unknown {what} {shown(key)}", one_of(known), hint), key_mark(self._root, path))
 
     def _missing_keys(self, error: SchemaError) -> None:
         properties = error.schema.get("properties", {})
         free = [key for key in properties if key not in error.value]
         # The author wrote it, but not quite so: the unknown key is reported with what was meant.
-        misspelt = {near_miss(key, free) for key in error.value if key not in properties}
+        unknown = islice((key for key in error.value if key not in properties), MOST_PROBLEMS)
+        misspelt = {near_miss(key, free) for key in unknown}
         for key in error.missing_keys():
             if key not in misspelt:
                 described = properties.get(key, {}).get("title")

@@ -131,7 +131,10 @@ class _Composer:
             place = error.problem_mark or error.context_mark
             mark = Mark(1, 1) if place is None else Mark(place.line + 1, place.column + 1)
             self._add(
-                mark, "", f"the file is no YAML: {error.problem or error.context}", hint=_syntax_hint(error, text, mark)
+                mark,
+                "",
+                f"the file is no YAML: {error.problem or error.context}",
+                hint=_syntax_hint(error, text, mark),
             )
         except (yaml.YAMLError, ValueError, OverflowError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
