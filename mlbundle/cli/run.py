@@ -12,7 +12,7 @@ import click
 
 from mlbundle.cli import output, units
 from mlbundle.cli.params import BYTES, CPUS, SECONDS, complete_reference
-from mlbundle.errors import EXIT_YES, CheckFailed
+from mlbundle.errors import EXIT_YES, CheckFailed, MlbundleError
 
 if TYPE_CHECKING:
     from mlbundle.config import Settings
@@ -128,11 +128,15 @@ def _execute(plan: RunPlan, settings: Settings, output_format: str) -> dict[str,
     from mlbundle.runs.execute import Execution
 
     execution = Execution(plan, settings)
-    with LiveView() as view, closing(execution.events()) as events:
-        for event in events:
-            view.show(event)
-            if output_format == "jsonl":
-                output.json_line(event.to_document())
+    try:
+        with LiveView() as view, closing(execution.events()) as events:
+            for event in events:
+                view.show(event)
+                if output_format == "jsonl":
+                    output.json_line(event.to_document())
+    except MlbundleError:
+        output.narrate(f"what was seen of the run is kept in {settings.runs_dir / plan.run_id}")
+        raise
     assert execution.record is not None
     return execution.record
 

@@ -84,6 +84,9 @@ def write_trace(folder: Path, plan: RunPlan, findings: Findings, timeline: Timel
         parts = [dataclasses.replace(part, start_ns=part.start_ns - offset_ns) for part in parts]
     spans = merge_spans(parts)
     save_spans(folder / "spans.npz", spans)
+    # The trace is written inside the last phase: it ends, for the trace, where the clocks were read last.
+    end_ns = timeline.clocks[1]["monotonic"]
+    phases = [(name, start, end_ns if end is None else end) for name, start, end in timeline.phases]
     queries = findings.result["queries"]
     note = (
         None
@@ -92,8 +95,8 @@ def write_trace(folder: Path, plan: RunPlan, findings: Findings, timeline: Timel
     )
     write_model_trace(
         folder / TRACE,
-        host_phases=[phase for phase in timeline.phases if phase[0] not in _WORKER_PHASES],
-        worker_phases=[phase for phase in timeline.phases if phase[0] in _WORKER_PHASES],
+        host_phases=[phase for phase in phases if phase[0] not in _WORKER_PHASES],
+        worker_phases=[phase for phase in phases if phase[0] in _WORKER_PHASES],
         spans=[spans],
         windows=timeline.windows,
         attributes=_attributes(plan),
