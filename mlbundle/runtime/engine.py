@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import TYPE_CHECKING, Any
 
@@ -48,18 +49,25 @@ def _unavailable(error: BaseException) -> EngineUnavailable:
             "this user may not talk to the container engine",
             hint="join the group of the engine's socket (usually `docker`) and log in again" + _ALTERNATIVE,
         )
+    host = os.environ.get("DOCKER_HOST")
+    if host:
+        return EngineUnavailable(
+            f"no container engine answers at DOCKER_HOST={host}: {error}",
+            hint="start it, or correct or unset DOCKER_HOST" + _ALTERNATIVE,
+        )
     if any(isinstance(cause, (FileNotFoundError, ConnectionRefusedError)) for cause in causes):
         if shutil.which("dockerd") or shutil.which("docker"):
             return EngineUnavailable(
                 "the container engine is installed and does not run",
-                hint="start it (`systemctl start docker`), or set DOCKER_HOST" + _ALTERNATIVE,
+                hint="start it (`systemctl start docker`), or set DOCKER_HOST if it listens elsewhere"
+                + _ALTERNATIVE,
             )
         return EngineUnavailable(
             "no container engine is installed",
             hint="install Docker, or set DOCKER_HOST" + _ALTERNATIVE,
         )
     return EngineUnavailable(
-        f"the container engine does not answer: {error}", hint="check DOCKER_HOST" + _ALTERNATIVE
+        f"the container engine does not answer: {error}", hint="restart it" + _ALTERNATIVE
     )
 
 

@@ -43,6 +43,7 @@ _PROBE_LABEL = "io.mlbundle.probe"
 _PROBE_TIMEOUT_S = 60.0
 _BUILD_TIMEOUT_S = 1800.0
 _TAIL_LINES = 12
+_STAGE_ID = re.compile(r"^ ---> ([0-9a-f]{12})$", re.MULTILINE)
 _BASE_IMAGE = re.compile(r"^ARG BASE_IMAGE=(\S+)$", re.MULTILINE)
 # Runs in the base image on whatever Python it has: 3.6 must be able to read it.
 _PROBE = (
@@ -188,6 +189,7 @@ class _Build:
         self._settings = settings
         self._network = network
         self._report = report
+        self._layers: set[str] = set()
         started = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         self._log = settings.data_dir / "logs" / f"image-{'-'.join(asdict(plan.key).values())}-{started}.log"
 
@@ -304,13 +306,14 @@ class _Build:
         with self._log.open("a", encoding="utf-8") as log:
             for item in stream:
                 text = str(item.get("stream") or item.get("status") or item.get("error") or "").rstrip()
+                self._layers |= set(_STAGE_ID.findall(text))
                 if text and "progressDetail" not in item:
                     log.write(text + "\n")
                     tail.extend(text.splitlines())
                 if text.startswith("Step "):
                     self._report(_one_line(text))
                 if "error" in item:
-                    raise self._failed(_one_line(str(item["error"])), tail)
+                    raise self._failed(_one_line(str(item["error"]), limit=200), tail)
                 image = (item.get("aux") or {}).get("ID", image)
         return image
 
@@ -338,6 +341,8 @@ class _Build:
             )
 
     def _failed(self, message: str, context: Iterable[str] = ()) -> ImageBuildFailed:
+        with suppress(OSError), self._log.open("a", encoding="utf-8") as log:
+            log.write(f"{message}\n")
         return ImageBuildFailed(
             f"the image {self._plan.ref} could not be built: {message}",
             where=str(self._log),
@@ -347,15 +352,16 @@ class _Build:
         )
 
     def _remove_stages(self) -> None:
-        """Remove what our recipes left without a name; other builds' leftovers are not ours to touch."""
+        """Remove the stages of this build that are left without a name; those of other builds may be in use."""
         import docker.errors
         import requests.exceptions
 
         with suppress(docker.errors.APIError, requests.exceptions.RequestException):
             left = self._api.images(filters={"dangling": True, "label": f"{STAGE_LABEL}=build"})
-            for image in left:
-                with suppress(docker.errors.APIError):
-                    self._api.remove_image(image["Id"])
+            for identifier in (image["Id"] for image in left):
+                if identifier.removeprefix("sha256:")[:12] in self._layers:
+                    with suppress(docker.errors.APIError):
+                        self._api.remove_image(identifier)
 
 
 def _write_context(stream: Any, plan: BuildPlan, wheels: Path | None) -> None:
