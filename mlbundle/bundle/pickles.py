@@ -32,11 +32,11 @@ _HEAD_BYTES = 512
 _WRAPPERS = (b"\x93NUMPY", b"\x1f\x8b", b"\x78", b"BZh", b"\xfd7zXZ\0", b"\x5d\0\0")
 _MAX_NESTING = 3
 _MAX_OPCODES = 10_000
-_MAX_LINE_BYTES = 16 << 20
+_MAX_LINES_BYTES = 16 << 20
 _MAX_TAIL_BYTES = (64 << 10) + 22
 _MAX_ZIP_ENTRIES = 10_000
 _MAX_DIRECTORY_BYTES = 4 << 20
-_CALLS = frozenset({"GLOBAL", "STACK_GLOBAL", "INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "REDUCE", "BUILD"})
+_CALLS = frozenset({"INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "REDUCE", "BUILD"})
 _IMPORTS = frozenset({"GLOBAL", "INST"})
 _NPY_OBJECTS = re.compile(rb"'descr':\s*(?:'[|<>=]?O|\[.*'[|<>=]?O)", re.DOTALL)
 _OPCODES = {ord(opcode.code): opcode for opcode in pickletools.opcodes}
@@ -83,14 +83,15 @@ def _window_holds_pickle(window: bytes, depth: int = 0) -> bool:
 
 
 class _Truncated(Exception):
-    """The bytes end, or a line is longer than we look."""
+    """The bytes end, or the lines are longer than we look."""
 
 
 class _Opcodes:
     """Walks over bytes as if they were a pickle: opcode by opcode, arguments skipped, the stack kept in mind.
 
     A protocol mark and one more known opcode decide at once. Protocols 0 and 1 have no mark and look like
-    text, so there the stack has to work out to one object at the end, or something has to be imported or called.
+    text, so there the stack has to work out to one object at the end, or something has to be called before the
+    bytes end (what is called is called even if the rest is missing).
     """
 
     def __init__(self, read_at: ReadAt, window: bytes) -> None:
@@ -99,6 +100,7 @@ class _Opcodes:
         self._position = 0
         self._stack: list[str] = []
         self._calls = False
+        self._budget = _MAX_LINES_BYTES
 
     def are_a_pickle(self) -> bool:
         """Return whether the bytes are a pickle, or the beginning of one."""
@@ -129,13 +131,16 @@ class _Opcodes:
         return data
 
     def _line(self) -> bytes:
-        start, line = self._position, b""
-        while len(line) < _MAX_LINE_BYTES:
-            piece = self._read_at(start + len(line), WINDOW_BYTES)
-            line, _, rest = (line + piece).partition(b"\n") if b"\n" in piece else (line + piece, b"", None)
-            if rest is not None:
-                self._position = start + len(line) + 1
-                return line
+        line = bytearray()
+        while self._budget > 0:
+            piece = self._read_at(self._position, WINDOW_BYTES)
+            end = piece.find(b"\n")
+            taken = len(piece) if end < 0 else end + 1
+            self._position += taken
+            self._budget -= taken
+            line += piece[:taken]
+            if end >= 0:
+                return bytes(line[:-1])
             if not piece:
                 break
         raise _Truncated
