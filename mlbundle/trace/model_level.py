@@ -65,8 +65,7 @@ def write_model_trace(
     """
     facts = dict(attributes) | ({"note": truncated} if truncated else {})
     merged = merge_spans(spans)
-    with trace_writer(path) as writer:
-        writer.snapshot(clocks_start)
+    with trace_writer(path, clocks_start) as writer:
         writer.attributes(facts)
         host = writer.process("host", pid=_HOST_PID, rank=0)
         worker = writer.process("worker", pid=_WORKER_PID, rank=1)

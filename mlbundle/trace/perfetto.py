@@ -90,7 +90,8 @@ class _Lanes:
     def __init__(self, track: Track) -> None:
         self.track = track
         self.lanes = [_Lane(track.uuid)]
-        self.last_ns = 0
+        # -1: nothing was written yet; beyond all times: nothing more may be.
+        self.last_ns = -1
 
 
 class TraceWriter:
@@ -104,7 +105,6 @@ class TraceWriter:
         self._packets = packets
         self._uuid = 0
         self._lanes: dict[int, _Lanes] = {}
-        self._bulk: set[int] = set()
         self.slices_written = 0
         # One packet for each category is filled in and written again and again: its arena never shrinks, so what
         # varies in size (annotations, flows) goes into a copy.
@@ -170,7 +170,7 @@ class TraceWriter:
         """
         lanes = self._lanes[track.uuid]
         end = _NEVER if end_ns is None else end_ns
-        if not lanes.last_ns <= start_ns <= end:
+        if not max(0, lanes.last_ns) <= start_ns <= end:
             raise ValueError(f"slice {name!r} on {track.name!r} is out of order: {start_ns} to {end_ns} ns")
         lanes.last_ns = start_ns
         lane = self._lane(lanes, start_ns, end)
@@ -193,10 +193,9 @@ class TraceWriter:
         Raises ValueError when the columns do not fit together or the track has events already.
         """
         lanes = self._lanes[track.uuid]
-        if lanes.last_ns or track.uuid in self._bulk:
+        if lanes.last_ns >= 0:
             raise ValueError(f"track {track.name!r} has events already")
         columns.check()
-        self._bulk.add(track.uuid)
         lanes.last_ns = _NEVER
         lane_of = assign_lanes(columns.start_ns, columns.start_ns + columns.duration_ns, columns.parent)
         encoder = LaneEncoder(columns, self._packets)
@@ -219,7 +218,7 @@ class TraceWriter:
     ) -> None:
         """Mark a moment on a track. Raises ValueError when it lies before the slice written last there."""
         lanes = self._lanes[track.uuid]
-        if t_ns < lanes.last_ns:
+        if t_ns < max(0, lanes.last_ns):
             raise ValueError(f"instant {name!r} on {track.name!r} is out of order: {t_ns} ns")
         lanes.last_ns = t_ns
         self._close_until(lanes.lanes[0], t_ns)
@@ -335,13 +334,15 @@ class TraceWriter:
 
 
 @contextmanager
-def trace_writer(path: Path) -> Iterator[TraceWriter]:
+def trace_writer(path: Path, clocks: Mapping[str, int]) -> Iterator[TraceWriter]:
     """Write a gzip-compressed trace to `path`, which appears when the block ends without an exception.
 
-    The same calls make the same bytes. Raises StorageFailed when the disk refuses.
+    `clocks` is the first snapshot: Perfetto drops events of a clock that it has seen in none. The same calls make
+    the same bytes. Raises StorageFailed when the disk refuses.
     """
     with replacing(path) as stream:
         writer = TraceWriter(PacketStream(stream))
+        writer.snapshot(clocks)
         yield writer
         writer.finish()
 

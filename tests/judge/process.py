@@ -7,6 +7,7 @@ import os
 import shutil
 import struct
 import subprocess
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +65,12 @@ class TraceProcessor:
         self._protos = ProtoFactory(PlatformDelegate())
         self._rpc = self._protos.TraceProcessorRpc
         self._seq = 0
+        self._words = tempfile.TemporaryFile()
         self._node = subprocess.Popen(
             [node, "--max-old-space-size=4096", str(_PROGRAM), str(build)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            stderr=self._words,
         )
 
     def load(self, path: Path) -> None:
@@ -106,6 +109,7 @@ class TraceProcessor:
             self._node.kill()
             self._node.wait()
         self._node.stdout.close()
+        self._words.close()
 
     def _call(self, method: str, **fields: Any) -> Any:
         request = self._request(method)
@@ -154,6 +158,7 @@ class TraceProcessor:
         return data
 
     def _died(self) -> QueryFailed:
-        return QueryFailed(
-            f"the processor ended with status {self._node.wait(_END_SECONDS)}; its words are on stderr"
-        )
+        status = self._node.wait(_END_SECONDS)
+        self._words.seek(0)
+        words = self._words.read().decode(errors="replace")[-2000:]
+        return QueryFailed(f"the processor ended with status {status}\n{words}")

@@ -2,15 +2,36 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self
 
 from judge.process import TraceProcessor, require_processor
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-# Rows of `stats` that are not zero for a trace without a fault.
-HARMLESS_STATS: frozenset[str] = frozenset()
+# Rows of `stats` that are not zero for a trace without a fault: how long parts of the import took, and how often a
+# conversion between clocks was not in a cache.
+HARMLESS_STATS = frozenset(
+    {"guess_trace_type_duration_ns", "parse_trace_duration_ns", "clock_sync_cache_miss"}
+)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """A slice in Perfetto's tables; `dur` -1 is one that never ended, `lane` tells siblings of one name apart."""
+
+    id: int
+    ts: int
+    dur: int
+    name: str
+    category: str | None
+    depth: int
+    track: str
+    lane: int
+    process: str | None
+    parent: int | None
+    args: dict[str, Any]
 
 
 class TraceJudge:
@@ -21,7 +42,7 @@ class TraceJudge:
         self._processor = processor or require_processor()
         self._processor.load(path)
 
-    def __enter__(self) -> TraceJudge:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -45,20 +66,26 @@ class TraceJudge:
         """Return the statistics that say that something was lost or misread; empty for a sound trace."""
         return {name: value for name, value in self.stats().items() if name not in HARMLESS_STATS}
 
-    def slices(self) -> list[dict[str, Any]]:
-        """Return every slice: ts, dur, name, category, depth, track, process, parent (its name)."""
-        return self.query("""
-            select s.id, s.ts, s.dur, s.name, s.category, s.depth, t.name as track, s.track_id, p.name as parent,
-                   p.id as parent_id, s.arg_set_id
-            from slice s join track t on s.track_id = t.id left join slice p on s.parent_id = p.id
+    def slices(self) -> list[Slice]:
+        """Return every slice in order of time, the outer before the inner."""
+        rows = self.query("""
+            select s.id, s.ts, s.dur, s.name, s.category, s.depth, t.name as track, t.id as lane, p.name as process,
+                   s.parent_id as parent, s.arg_set_id
+            from slice s join track t on s.track_id = t.id
+            left join process_track pt on pt.id = t.id left join process p using (upid)
             order by s.ts, s.depth, s.id""")
+        args = self._args()
+        return [Slice(args=args.get(row.pop("arg_set_id"), {}), **row) for row in rows]
 
-    def args(self, slice_id: int) -> dict[str, Any]:
-        """Return the debug annotations of a slice."""
-        rows = self.query(f"""
-            select substr(a.key, 7) as name, a.value_type, a.int_value, a.string_value, a.real_value
-            from args a join slice s using (arg_set_id) where s.id = {slice_id} and a.key glob 'debug.*'""")
-        return {row["name"]: _value(row) for row in rows}
+    def _args(self) -> dict[int, dict[str, Any]]:
+        """Return the debug annotations of each set of arguments."""
+        found: dict[int, dict[str, Any]] = {}
+        rows = self.query("""
+            select arg_set_id, substr(key, 7) as name, value_type, int_value, string_value, real_value
+            from args where key glob 'debug.*'""")
+        for row in rows:
+            found.setdefault(row["arg_set_id"], {})[row["name"]] = _value(row)
+        return found
 
     def flows(self) -> list[tuple[int, int]]:
         """Return each link of a flow as (slice that it leaves, slice that it reaches)."""
