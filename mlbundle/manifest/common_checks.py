@@ -23,18 +23,20 @@ def check_name(view: View, path: Path) -> None:
         view.error(path, f"{shown(name)} is no name: {fault}", "1 to 128 printable characters")
 
 
-def check_version(view: View, path: Path, *, python_forms: bool = False) -> None:
-    """Report what is no semantic version; with `python_forms` also `2.1.0rc1`, as Python packages number."""
+def check_version(view: View, path: Path, *, comparable: bool = False) -> None:
+    """Report what is no semantic version.
+
+    `comparable` is for versions that constraints are held against: it must be one that Python packages could have,
+    so `2.1.0rc1` is fine and `1.0.0-left.right`, which has no place in their order, is not.
+    """
     version = view.text(*path)
     if version is None:
         return
     form = version_form(version)
-    if form == "semantic" or (form == "none" and python_forms and _is_python_version(version)):
-        return
     if form == "short":
         hint = f"write {version + '.0' * (2 - version.count('.'))}"
         view.warning(path, f"{shown(version)} has fewer than three parts", "a semantic version", hint)
-    else:
+    elif not (_has_order(version) if comparable else form == "semantic"):
         view.error(path, f"{shown(version)} is no version", "a semantic version like 1.0.0")
 
 
@@ -70,7 +72,7 @@ def check_checksum(view: View, path: Path, *, required: Path | None = None) -> s
     return checksum.algorithm
 
 
-def _is_python_version(text: str) -> bool:
+def _has_order(text: str) -> bool:
     try:
         parse_version(text)
     except UsageError:

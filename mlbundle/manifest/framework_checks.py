@@ -19,7 +19,7 @@ DIGEST = re.compile(r"sha256:[a-f0-9]{64}\Z")
 def check_framework(view: View) -> None:
     """Add to the view every problem of a framework manifest that the schema does not see."""
     check_name(view, ("name",))
-    check_version(view, ("version",), python_forms=True)
+    check_version(view, ("version",), comparable=True)
     for table in ("containers", "python"):
         _check_aliases(view, table)
     for architecture in view.keys("containers"):

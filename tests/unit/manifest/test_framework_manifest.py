@@ -57,6 +57,7 @@ def test_digests_are_taken_out_of_the_reference() -> None:
         (HEAD + "python: {amd64: {cpu: a}, x86_64: {gpu: b}}\n", ["3:27 error /python/x86_64: 'x86_64' and 'amd64' are the same architecture"]),
         ("name: torch\nversion: 2.1.0rc1+cu121\npython: {arm64: {cpu: a}}\n", []),
         ("name: torch\nversion: 2.1\npython: {arm64: {cpu: a}}\n", ["2:10 warning /version: '2.1' has fewer than three parts"]),
+        ("name: torch\nversion: 1.0.0-left.right\npython: {arm64: {cpu: a}}\n", ["2:10 error /version: '1.0.0-left.right' is no version"]),
         ("name: torch\nversion: newest\npython: {arm64: {cpu: a}}\n", ["2:10 error /version: 'newest' is no version"]),
         ("name: torch\nversion: 1.0.0\npyhton: {arm64: {cpu: a}}\n", ["1:1 error : one of the keys 'containers' or 'python' is missing", "3:1 error /pyhton: unknown key 'pyhton'"]),
     ],
