@@ -144,7 +144,7 @@ def make_plan(content: BundleContent) -> Plan:
         layers += [_raw_layer(0, file.source.path, file) for file in by_role[role]]
     own, small = _split_dataset(by_role[Role.DATASET])
     layers += [_raw_layer(0, file.source.path, file) for file in own]
-    layers += _groups(small)
+    layers += plan_groups(small)
     return Plan(content, tuple(_numbered(layers)))
 
 
@@ -264,7 +264,8 @@ def _split_dataset(files: list[PlannedFile]) -> tuple[list[PlannedFile], list[Pl
     return [file for file in files if file.source.path not in chosen], small
 
 
-def _groups(files: list[PlannedFile]) -> list[PlannedLayer]:
+def plan_groups(files: list[PlannedFile]) -> list[PlannedLayer]:
+    """Return the layers of small files, which are given in byte order of their paths."""
     groups: list[list[PlannedFile]] = []
     size_bytes = GROUP_BYTES + 1
     for file in files:
@@ -277,7 +278,7 @@ def _groups(files: list[PlannedFile]) -> list[PlannedLayer]:
     return [
         PlannedLayer(
             0,
-            f"{RESERVED_FOLDER}/groups/dataset-{number:03d}.tar",
+            f"{RESERVED_FOLDER}/groups/dataset-{number:04d}.tar",
             oci.DATASET_GROUP_TYPE,
             group_bytes(file.size_bytes for file in group),
             tuple(group),

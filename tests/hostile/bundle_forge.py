@@ -19,7 +19,7 @@ CODE, WEIGHT, LABELS, DOC = (
     CNCF + kind for kind in ("code.v1.raw", "weight.v1.raw", "weight.config.v1.raw", "doc.v1.raw")
 )
 DATASET, GROUP = CNCF + "dataset.v1.raw", CNCF + "dataset.v1.tar"
-GROUP_PATH = "mlbundle/groups/dataset-000.tar"
+GROUP_PATH = "mlbundle/groups/dataset-0000.tar"
 
 Edit = Callable[[Any], Any]
 

@@ -570,7 +570,7 @@ def one_blob_unpacked_a_thousand_times() -> bytes:
 
 @case(12)
 def group_over_the_cap() -> bytes:
-    chunks = [{"path": "mlbundle/groups/dataset-000.tar", "sha256": ["a" * 64] * 2}]
+    chunks = [{"path": "mlbundle/groups/dataset-0000.tar", "sha256": ["a" * 64] * 2}]
     forge = Forge(
         group={"data/a.bin": bytes(64 << 20)}, edit_bundle=lambda document: {**document, "chunks": chunks}
     )
@@ -899,6 +899,27 @@ def test_pickle_in_a_group_is_reported(box: Path, capsys: pytest.CaptureFixture[
         Forge(group={"data/a.png": pickled(3), "data/b.png": b"\x89PNG\r\n\x1a\n"}).build()
     )
     assert run(capsys, "verify", "sly.mlb")[1]["pickles"] == ["data/a.png"]
+
+
+def test_text_of_a_stranger_does_not_steer_the_terminal(
+    box: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "evil\x1b[2J\u202eknird"
+    forge = Forge(
+        edit_bundle=lambda document: {**document, "model": {"name": name, "version": "1.0.0"}},
+        edit_config=lambda document: {
+            **document,
+            "descriptor": {"name": name, "version": "1.0.0", "description": name},
+        },
+        group={"data/\u202eknird": b"x"},
+    )
+    (box / "sly.mlb").write_bytes(forge.build())
+    for command in (["inspect", "--files", "sly.mlb"], ["verify", "sly.mlb"]):
+        with pytest.raises(SystemExit) as ended:
+            main(command)
+        assert not ended.value.code
+        printed = capsys.readouterr()
+        assert not set(printed.out + printed.err) & {"\x1b", "\u202e"}
 
 
 def test_an_existing_folder_is_never_touched(box: Path, capsys: pytest.CaptureFixture[str]) -> None:

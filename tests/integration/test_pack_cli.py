@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from conftest import Cli, lacking
+from support import Cli, lacking
 
 from mlbundle.bundle.reader import open_bundle
 from mlbundle.bundle.unpack import unpack
@@ -78,7 +78,7 @@ def test_the_way_of_a_bundle(net: Path, cli: Cli, tmp_path: Path) -> None:
     assert inspected["model"] == {"name": "Tiny Net", "version": "1.0.0+cu12"}
     assert [layer["path"] for layer in inspected["layers"]][-2:] == [
         "net.onnx",
-        "mlbundle/groups/dataset-000.tar",
+        "mlbundle/groups/dataset-0000.tar",
     ]
     assert (verified["verified"], verified["files"], verified["pickles"]) == (True, 6, [])
     assert (tmp_path / "out" / "mlbundle" / "model.yml").read_text() == MODEL

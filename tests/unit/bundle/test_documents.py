@@ -48,7 +48,7 @@ def test_the_documents_of_a_small_bundle(tmp_path: Path) -> None:
         ("mlbundle/framework.yml", "application/vnd.cncf.model.code.v1.raw"),
         ("model.onnx", "application/vnd.cncf.model.weight.v1.raw"),
         ("labels.txt", "application/vnd.cncf.model.weight.config.v1.raw"),
-        ("mlbundle/groups/dataset-000.tar", "application/vnd.cncf.model.dataset.v1.tar"),
+        ("mlbundle/groups/dataset-0000.tar", "application/vnd.cncf.model.dataset.v1.tar"),
     ]
     assert config == (
         b'{"descriptor":{"name":"tiny","version":"1.0.0"},"modelfs":{"type":"layers","diffIds":'
