@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -133,3 +135,9 @@ def test_errors_and_facts_are_what_their_schemas_say() -> None:
     assert errors("error", MlbundleError("x").to_document()) == []
     facts = {"$defs": {}, **load_schema("machine")["properties"]["machine"]}
     assert Draft202012Validator(facts).is_valid(machine_facts().to_document())
+
+
+def test_the_operators_of_the_schema_are_the_ones_we_ship() -> None:
+    shipped = tomllib.loads((Path(__file__).resolve().parents[3] / "pyproject.toml").read_text("utf-8"))
+    names = shipped["project"]["entry-points"]["mlbundle.operators"]
+    assert keys(load_schema("model")["$defs"]["step"]) == set(names)
