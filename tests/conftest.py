@@ -2,59 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
-
-IN_CI = os.environ.get("CI", "").lower() == "true"
-BASE_IMAGE = os.environ.get("MLBUNDLE_TEST_BASE_IMAGE", "")
-ROOT = Path(__file__).resolve().parent.parent
-
-
-def lacking(reason: str) -> NoReturn:
-    """A missing real part: a failure under CI, a skip with its reason on a user's machine."""
-    if IN_CI:
-        pytest.fail(f"under CI this must be there: {reason}")
-    pytest.skip(reason)
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What a command did."""
-
-    status: int
-    stdout: str
-    stderr: str
-
-    def document(self) -> dict[str, Any]:
-        """The one JSON document on stdout."""
-        found = json.loads(self.stdout)
-        assert isinstance(found, dict)
-        return found
-
-    def error(self, status: int, reference: str) -> dict[str, Any]:
-        """The error document, after checking that it is the expected one and no traceback is shown."""
-        assert self.status == status, f"status {self.status}\n{self.stdout}\n{self.stderr}"
-        assert "Traceback" not in self.stdout + self.stderr
-        document = self.document()
-        assert document["schema"] == "mlbundle/error/v1"
-        assert document["reference"] == reference, document
-        assert document["message"]
-        return document
-
-
-Cli = Callable[..., Outcome]
-
-
-def command_line(*arguments: str | Path) -> list[str]:
-    return [sys.executable, "-m", "mlbundle.cli.main", *map(str, arguments)]
+from support import BASE_IMAGE, Cli, Outcome, command_line, lacking
 
 
 @pytest.fixture(autouse=True)

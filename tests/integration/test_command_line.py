@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from support import ROOT
 
 from mlbundle.cli.main import COMMANDS
 
@@ -140,7 +140,7 @@ def test_doctor_says_what_works_and_gives_a_hint_for_what_does_not(cli, tmp_path
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
-    from conftest import command_line
+    from support import command_line
 
     command = " ".join(command_line("list")) + " | head -c 1"
     done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)

@@ -12,8 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from bundles import make_bundle
-from conftest import command_line
+from support import command_line, make_bundle
 
 HERE = ("--runtime", "process", "--python", sys.executable, "--trust")
 QUICK = ("--duration", "300ms", "--warmup", "10ms")

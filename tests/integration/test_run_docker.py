@@ -11,8 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from bundles import make_bundle
-from conftest import command_line
+from support import command_line, make_bundle
 
 pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("in_image_home")]
 

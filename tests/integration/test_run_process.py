@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from bundles import make_bundle
+from support import make_bundle
 
 HERE = ("--runtime", "process", "--python", sys.executable)
 QUICK = ("--duration", "300ms", "--warmup", "10ms")
@@ -195,7 +195,7 @@ def test_no_engine_is_said_with_a_hint(cli, mini, tmp_path) -> None:
 def test_two_runs_do_not_measure_at_the_same_time(cli, mini, home) -> None:
     import subprocess
 
-    from conftest import command_line
+    from support import command_line
 
     command = command_line("run", mini, *HERE, "--duration", "1s", "--warmup", "10ms", "--json")
     both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) for _ in range(2)]

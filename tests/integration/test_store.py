@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from bundles import make_bundle
+from support import make_bundle
 
 HERE = ("--runtime", "process", "--python", sys.executable, "--duration", "50ms", "--warmup", "1ms")
 

@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 from mlbundle.resources import load_schema
 
 if TYPE_CHECKING:
-    from conftest import Cli
+    from support import Cli
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden"
 

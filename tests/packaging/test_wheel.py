@@ -10,7 +10,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, lacking
+from support import ROOT, lacking
 
 
 @pytest.fixture(scope="module")

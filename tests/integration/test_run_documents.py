@@ -7,8 +7,7 @@ import sys
 from typing import Any
 
 import pytest
-from bundles import make_bundle
-from conftest import ROOT
+from support import ROOT, make_bundle
 
 from mlbundle.resources import load_schema
 from mlbundle.wire.events import event_from_document
