@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,7 +16,7 @@ GIB = 1 << 30
 def terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> pytest.CaptureFixture[str]:
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(progress, "sys", SimpleNamespace(stderr=SimpleNamespace(isatty=lambda: True)))
     monkeypatch.setattr(progress, "_INTERVAL_S", 0.0)
     return capsys
 
