@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 from support import BASE_IMAGE, Cli, Outcome, command_line, lacking
 
+from mlbundle.cli import output
+
 
 @pytest.fixture(autouse=True)
 def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Data, cache and settings of this test alone."""
     folder = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("MLBUNDLE_HOME", str(folder))
+    output.configure(verbosity=0, color="auto")
     for name in [n for n in os.environ if n.startswith("MLBUNDLE_") and n not in {"MLBUNDLE_HOME"}]:
         if not name.startswith("MLBUNDLE_TEST_"):
             monkeypatch.delenv(name)
