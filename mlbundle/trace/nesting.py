@@ -28,15 +28,28 @@ class EventOrder(NamedTuple):
     begins: NDArray[np.bool_]
 
 
-class _Sorted(NamedTuple):
-    """Rows in nesting order (by start, the longer first), and where their events fall."""
+class _Sweep(NamedTuple):
+    """Slices in nesting order (by start, the longer first), and what a walk through time meets.
+
+    Only slices that last count as begun or ended; one that does not is met after all else of its time.
+    """
 
     order: Int64Array
-    depth: Int64Array
-    begin_at: Int64Array
-    end_at: Int64Array
     lasting: NDArray[np.bool_]
-    nested: bool
+    # For each slice: how many began before it in this order, and how many had ended when it began.
+    begun: Int64Array
+    ended: Int64Array
+    # For each slice that lasts: how many began before its end, and how many end before it.
+    begun_at_end: Int64Array
+    ended_at_end: Int64Array
+
+    def depth(self) -> Int64Array:
+        """Return how many slices are open when each begins."""
+        return self.begun - self.ended
+
+    def nests(self) -> bool:
+        """Return whether a stack can follow: each slice ends at the depth at which it began."""
+        return bool((self.depth()[self.lasting] == self.begun_at_end - self.ended_at_end - 1).all())
 
 
 def event_order(start: Int64Array, end: Int64Array) -> EventOrder:
@@ -45,13 +58,22 @@ def event_order(start: Int64Array, end: Int64Array) -> EventOrder:
     At equal times a parent begins before its child and a child ends before its parent; what ends at a time
     ends before anything else begins there; a slice of no duration ends at once.
     """
-    found = _sort(start, end)
-    count = len(start)
-    row = np.empty(2 * count, np.int64)
-    begins = np.zeros(2 * count, np.bool_)
-    row[found.begin_at] = found.order
-    row[found.end_at] = found.order
-    begins[found.begin_at] = True
+    sweep = _sweep(start, end)
+    lasting = sweep.lasting
+    begin_at, end_at = sweep.begun + sweep.ended, np.empty(len(start), np.int64)
+    end_at[lasting] = sweep.begun_at_end + sweep.ended_at_end
+    if not lasting.all():
+        # Two events more for each that does not last, at its place among the others.
+        slot = begin_at[~lasting]
+        for positions in (begin_at, end_at):
+            positions[lasting] += 2 * np.searchsorted(slot, positions[lasting], side="right")
+        begin_at[~lasting] = slot + 2 * np.arange(len(slot))
+        end_at[~lasting] = begin_at[~lasting] + 1
+    row = np.empty(2 * len(start), np.int64)
+    begins = np.zeros(2 * len(start), np.bool_)
+    row[begin_at] = sweep.order
+    row[end_at] = sweep.order
+    begins[begin_at] = True
     return EventOrder(row, begins)
 
 
@@ -62,58 +84,45 @@ def assign_lanes(start: Int64Array, end: Int64Array, parent: Int64Array | None =
     it fits, and slices that are not parent and child never hold one another. Without it any slice may hold
     another.
     """
-    found = _sort(start, end)
-    fits = found.nested and (len(start) == 0 or int(found.depth.max()) < MAX_DEPTH)
-    if fits and (parent is None or _parents_agree(found, parent)):
+    sweep = _sweep(start, end)
+    fits = sweep.nests() and int(sweep.depth().max(initial=0)) < MAX_DEPTH
+    if fits and (parent is None or _parents_agree(sweep, parent)):
         return np.zeros(len(start), np.int64)
     if parent is None:
-        parent = _enclosing(found.order, start, end)
-    return _spread(found.order, start, end, parent)
+        parent = _enclosing(sweep.order, start, end)
+    return _spread(sweep.order, start, end, parent)
 
 
-def _sort(start: Int64Array, end: Int64Array) -> _Sorted:
+def _sweep(start: Int64Array, end: Int64Array) -> _Sweep:
     order = np.lexsort((-end, start))
     starts, ends = start[order], end[order]
     lasting = ends > starts
     long_starts, long_ends = starts[lasting], ends[lasting]
     count = len(long_starts)
-    index = np.arange(count, dtype=np.int64)
     # Of equal ends the slice that began last ends first.
-    by_end = (count - 1 - np.argsort(long_ends[::-1], kind="stable")).astype(np.int64)
-    rank = np.empty(count, np.int64)
-    rank[by_end] = index
-    sorted_ends = long_ends[by_end]
-    ended_before = np.searchsorted(sorted_ends, starts, side="right")
-    begun_before = np.searchsorted(long_starts, long_ends, side="left")
-
-    depth = np.searchsorted(long_starts, starts, side="right") - ended_before
-    depth[lasting] = index - ended_before[lasting]
-    nested = bool((depth[lasting] == begun_before - rank - 1).all())
-
-    begin_at, end_at = np.empty(len(order), np.int64), np.empty(len(order), np.int64)
-    begin_at[lasting] = index + ended_before[lasting]
-    end_at[lasting] = rank + begun_before
-    instant = ~lasting
-    if instant.any():
-        # What lasts no time comes after everything else of its time.
-        slot = np.searchsorted(long_starts, starts[instant], side="right") + ended_before[instant]
-        for positions in (begin_at, end_at):
-            positions[lasting] += 2 * np.searchsorted(slot, positions[lasting], side="right")
-        begin_at[instant] = slot + 2 * np.arange(len(slot))
-        end_at[instant] = begin_at[instant] + 1
-    return _Sorted(order, depth, begin_at, end_at, lasting, nested)
+    by_end = count - 1 - np.argsort(long_ends[::-1], kind="stable")
+    ended_at_end = np.empty(count, np.int64)
+    ended_at_end[by_end] = np.arange(count)
+    return _Sweep(
+        order=order,
+        lasting=lasting,
+        begun=np.cumsum(lasting) - lasting,
+        ended=np.searchsorted(long_ends[by_end], starts, side="right"),
+        begun_at_end=np.searchsorted(long_starts, long_ends, side="left"),
+        ended_at_end=ended_at_end,
+    )
 
 
-def _parents_agree(found: _Sorted, parent: Int64Array) -> bool:
+def _parents_agree(sweep: _Sweep, parent: Int64Array) -> bool:
     """Return whether the slice that holds each slice in time is the one that is declared."""
-    declared = parent[found.order]
-    if (declared[found.depth == 0] != NO_PARENT).any():
+    declared, depths = parent[sweep.order], sweep.depth()
+    if (declared[depths == 0] != NO_PARENT).any():
         return False
-    for depth in range(1, int(found.depth.max(initial=0)) + 1):
-        inner = np.flatnonzero(found.depth == depth)
-        outer = np.flatnonzero((found.depth == depth - 1) & found.lasting)
+    for depth in range(1, int(depths.max(initial=0)) + 1):
+        inner = np.flatnonzero(depths == depth)
+        outer = np.flatnonzero((depths == depth - 1) & sweep.lasting)
         held_by = outer[np.searchsorted(outer, inner) - 1]
-        if (declared[inner] != found.order[held_by]).any():
+        if (declared[inner] != sweep.order[held_by]).any():
             return False
     return True
 

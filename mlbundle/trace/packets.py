@@ -8,7 +8,7 @@ strings serves them all.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
@@ -39,8 +39,21 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-# The frames of all packets that are likely: tag and length.
-_FRAMES = [_PACKET_TAG + varint(size) for size in range(1 << 10)]
+# Times are varints padded to nine bytes (63 bits; longer than needed is valid:
+# https://protobuf.dev/programming-guides/encoding/#varints): twice 14 bits from this table, the rest changes seldom.
+_LOW_BITS = 14
+_LOW_MASK = (1 << _LOW_BITS) - 1
+_LOW = [bytes((value & 0x7F | 0x80, value >> 7 | 0x80)) for value in range(1 << _LOW_BITS)]
+_HIGH_SHIFT = 2 * _LOW_BITS
+_HIGH_BYTES = 5
+_TIME_TAG = varint(TracePacket.DESCRIPTOR.fields_by_name["timestamp"].number << 3)
+
+
+class Stamped(NamedTuple):
+    """A framed packet cut open where its time goes."""
+
+    head: bytes
+    tail: bytes
 
 
 def clean(text: str) -> str:
@@ -61,6 +74,8 @@ class PacketStream:
         self._names: dict[str, int] = {}
         self._categories: dict[str, int] = {}
         self._keys: dict[str, int] = {}
+        self._high = -1
+        self._high_bytes = b""
         self._begin()
 
     def _begin(self) -> None:
@@ -78,11 +93,35 @@ class PacketStream:
     def write(self, packet: TracePacket) -> None:
         """Append one packet."""
         payload = packet.SerializeToString()
-        size = len(payload)
-        self._buffer += _FRAMES[size] if size < len(_FRAMES) else _PACKET_TAG + varint(size)
-        self._buffer += payload
+        self._buffer += _PACKET_TAG + varint(len(payload)) + payload
         if len(self._buffer) >= _BUFFER_BYTES:
             self._flush()
+
+    @staticmethod
+    def stamped(packet: TracePacket) -> Stamped:
+        """Return a packet without a time as one that `write_at` can write many times."""
+        tail = packet.SerializeToString()
+        size = len(_TIME_TAG) + 2 * 2 + _HIGH_BYTES + len(tail)
+        return Stamped(_PACKET_TAG + varint(size) + _TIME_TAG, tail)
+
+    def write_at(self, t_ns: int, packet: Stamped) -> None:
+        """Append a packet with this time, a third of the cost of `write`. Raises ValueError beyond 63 bits."""
+        high = t_ns >> _HIGH_SHIFT
+        if high != self._high:
+            self._set_high(high)
+        head, tail = packet
+        low, middle = _LOW[t_ns & _LOW_MASK], _LOW[t_ns >> _LOW_BITS & _LOW_MASK]
+        buffer = self._buffer
+        buffer += b"".join((head, low, middle, self._high_bytes, tail))
+        if len(buffer) >= _BUFFER_BYTES:
+            self._flush()
+
+    def _set_high(self, high: int) -> None:
+        if not 0 <= high < 1 << 7 * _HIGH_BYTES:
+            raise ValueError("a time is negative or beyond 63 bits")
+        groups = [high >> 7 * byte & 0x7F | 0x80 for byte in range(_HIGH_BYTES)]
+        groups[-1] &= 0x7F
+        self._high, self._high_bytes = high, bytes(groups)
 
     def write_framed(self, packets: bytes) -> None:
         """Append packets that are framed already."""

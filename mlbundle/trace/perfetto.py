@@ -28,6 +28,7 @@ from mlbundle.trace.packets import (
     CLOCK_MONOTONIC,
     CLOCK_REALTIME,
     PacketStream,
+    Stamped,
     clean,
 )
 from mlbundle.trace.replacing import replacing
@@ -72,14 +73,15 @@ class CounterTrack:
 
 
 class _Lane:
-    """The open slices of one Perfetto track, innermost last."""
+    """One Perfetto track: its open slices, innermost last, and the packets that were written on it before."""
 
-    __slots__ = ("ends_ns", "names", "uuid")
+    __slots__ = ("closing", "ends_ns", "known", "uuid")
 
     def __init__(self, uuid: int) -> None:
         self.uuid = uuid
         self.ends_ns: list[int] = []
-        self.names: list[int] = []
+        self.closing: list[Stamped] = []
+        self.known: dict[tuple[str, str], tuple[Stamped, Stamped]] = {}
 
 
 class _Lanes:
@@ -90,8 +92,7 @@ class _Lanes:
     def __init__(self, track: Track) -> None:
         self.track = track
         self.lanes = [_Lane(track.uuid)]
-        # -1: nothing was written yet; beyond all times: nothing more may be.
-        self.last_ns = -1
+        self.last_ns = 0
 
 
 class TraceWriter:
@@ -106,12 +107,6 @@ class TraceWriter:
         self._uuid = 0
         self._lanes: dict[int, _Lanes] = {}
         self.slices_written = 0
-        # One packet for each category is filled in and written again and again: its arena never shrinks, so what
-        # varies in size (annotations, flows) goes into a copy.
-        self._begins: dict[str, TracePacket] = {}
-        self._end = packets.packet()
-        self._end_event = self._end.track_event
-        self._end_event.type = TrackEvent.TYPE_SLICE_END
         self._count = packets.packet()
         self._count_event = self._count.track_event
         self._count_event.type = TrackEvent.TYPE_COUNTER
@@ -170,21 +165,20 @@ class TraceWriter:
         """
         lanes = self._lanes[track.uuid]
         end = _NEVER if end_ns is None else end_ns
-        if not max(0, lanes.last_ns) <= start_ns <= end:
+        if not lanes.last_ns <= start_ns <= end:
             raise ValueError(f"slice {name!r} on {track.name!r} is out of order: {start_ns} to {end_ns} ns")
         lanes.last_ns = start_ns
         lane = self._lane(lanes, start_ns, end)
-        packet = self._begins.get(category) or self._new_begin(category)
-        name_iid = self._packets.name(name)
-        event = packet.track_event
-        event.track_uuid = lane.uuid
-        event.name_iid = name_iid
-        packet.timestamp = start_ns
+        begin, closing = lane.known.get((category, name)) or self._learn(lane, category, name)
         if args or flows or ends_flows:
-            packet = self._decorated(packet, args or {}, flows, ends_flows)
-        self._packets.write(packet)
+            packet = self._event(TrackEvent.TYPE_SLICE_BEGIN, lane.uuid, name, category)
+            self._annotate(packet.track_event, args or {})
+            packet.track_event.flow_ids.extend(flows)
+            packet.track_event.terminating_flow_ids.extend(ends_flows)
+            begin = self._packets.stamped(packet)
+        self._packets.write_at(start_ns, begin)
         lane.ends_ns.append(end)
-        lane.names.append(name_iid)
+        lane.closing.append(closing)
         self.slices_written += 1
 
     def slices(self, track: Track, columns: SliceColumns) -> None:
@@ -193,7 +187,7 @@ class TraceWriter:
         Raises ValueError when the columns do not fit together or the track has events already.
         """
         lanes = self._lanes[track.uuid]
-        if lanes.last_ns >= 0:
+        if lanes.last_ns or lanes.lanes[0].known:
             raise ValueError(f"track {track.name!r} has events already")
         columns.check()
         lanes.last_ns = _NEVER
@@ -218,20 +212,13 @@ class TraceWriter:
     ) -> None:
         """Mark a moment on a track. Raises ValueError when it lies before the slice written last there."""
         lanes = self._lanes[track.uuid]
-        if t_ns < max(0, lanes.last_ns):
+        if t_ns < lanes.last_ns:
             raise ValueError(f"instant {name!r} on {track.name!r} is out of order: {t_ns} ns")
         lanes.last_ns = t_ns
         self._close_until(lanes.lanes[0], t_ns)
-        packet = self._packets.packet()
-        packet.timestamp = t_ns
-        event = packet.track_event
-        event.type = TrackEvent.TYPE_INSTANT
-        event.track_uuid = track.uuid
-        event.name_iid = self._packets.name(name)
-        if category:
-            event.category_iids.append(self._packets.category(category))
-        self._annotate(event, args or {})
-        self._packets.write(packet)
+        packet = self._event(TrackEvent.TYPE_INSTANT, track.uuid, name, category)
+        self._annotate(packet.track_event, args or {})
+        self._packets.write_at(t_ns, self._packets.stamped(packet))
 
     def count(self, counter: CounterTrack, t_ns: int, value: float) -> None:
         """Write one value of a counter; a value that is not finite is a gap and is left out."""
@@ -243,8 +230,7 @@ class TraceWriter:
         else:
             event.double_counter_value = float(value)
         event.track_uuid = counter.uuid
-        self._count.timestamp = t_ns
-        self._packets.write(self._count)
+        self._packets.write_at(t_ns, self._packets.stamped(self._count))
 
     def snapshot(self, clocks: Mapping[str, int]) -> None:
         """Write what the clocks showed at one moment: `monotonic`, `realtime` and, where there is one, `boottime`."""
@@ -278,8 +264,8 @@ class TraceWriter:
         """Return the first lane where the slice nests, having ended there what ends before it."""
         for lane in lanes.lanes:
             ends = lane.ends_ns
-            if ends and ends[-1] <= start_ns:
-                self._close_until(lane, start_ns)
+            while ends and ends[-1] <= start_ns:
+                self._packets.write_at(ends.pop(), lane.closing.pop())
             if not ends or (end_ns <= ends[-1] and len(ends) < MAX_DEPTH):
                 return lane
         lane = _Lane(self._sibling(lanes.track))
@@ -287,30 +273,25 @@ class TraceWriter:
         return lane
 
     def _close_until(self, lane: _Lane, t_ns: int) -> None:
-        ends, names = lane.ends_ns, lane.names
+        ends = lane.ends_ns
         while ends and ends[-1] <= t_ns:
-            self._end.timestamp = ends.pop()
-            event = self._end_event
-            event.track_uuid = lane.uuid
-            event.name_iid = names.pop()
-            self._packets.write(self._end)
+            self._packets.write_at(ends.pop(), lane.closing.pop())
 
-    def _new_begin(self, category: str) -> TracePacket:
-        packet = self._begins[category] = self._packets.packet()
-        packet.track_event.type = TrackEvent.TYPE_SLICE_BEGIN
-        if category:
-            packet.track_event.category_iids.append(self._packets.category(category))
-        return packet
+    def _learn(self, lane: _Lane, category: str, name: str) -> tuple[Stamped, Stamped]:
+        """Return the packets that begin and end a plain slice, and keep them for the next of its kind."""
+        begin = self._event(TrackEvent.TYPE_SLICE_BEGIN, lane.uuid, name, category)
+        end = self._event(TrackEvent.TYPE_SLICE_END, lane.uuid, name)
+        pair = lane.known[category, name] = (self._packets.stamped(begin), self._packets.stamped(end))
+        return pair
 
-    def _decorated(
-        self, plain: TracePacket, args: Mapping[str, Value], flows: Iterable[int], ends_flows: Iterable[int]
-    ) -> TracePacket:
-        packet = TracePacket()
-        packet.CopyFrom(plain)
+    def _event(self, kind: TrackEvent.Type, track_uuid: int, name: str, category: str = "") -> TracePacket:
+        packet = self._packets.packet()
         event = packet.track_event
-        self._annotate(event, args)
-        event.flow_ids.extend(flows)
-        event.terminating_flow_ids.extend(ends_flows)
+        event.type = kind
+        event.track_uuid = track_uuid
+        event.name_iid = self._packets.name(name)
+        if category:
+            event.category_iids.append(self._packets.category(category))
         return packet
 
     def _annotate(self, event: TrackEvent, args: Mapping[str, Value]) -> None:

@@ -65,7 +65,7 @@ class TraceProcessor:
         self._protos = ProtoFactory(PlatformDelegate())
         self._rpc = self._protos.TraceProcessorRpc
         self._seq = 0
-        self._words = tempfile.TemporaryFile()
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as the process
         self._node = subprocess.Popen(
             [node, "--max-old-space-size=4096", str(_PROGRAM), str(build)],
             stdin=subprocess.PIPE,

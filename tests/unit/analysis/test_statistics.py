@@ -60,8 +60,13 @@ def test_statistics_need_a_list_of_values(values: object) -> None:
         (10, 0.9, 9),
         (10, 0.99, 10),
         (11, 0.9, 10),
-    ]
-    + [(100, 0.07, 7), (100, 0.99, 99), (1000, 0.999, 999), (1001, 0.999, 1000), (5, 1.0, 5), (5, 1e-9, 1)],
+        (100, 0.07, 7),  # 0.07 * 100 is 7.000000000000001 in binary
+        (100, 0.99, 99),
+        (1000, 0.999, 999),
+        (1001, 0.999, 1000),
+        (5, 1.0, 5),
+        (5, 1e-9, 1),
+    ],
 )
 def test_percentiles_are_nearest_ranks(count: int, p: float, rank: int) -> None:
     assert percentile(list(range(1, count + 1)), p) == rank
