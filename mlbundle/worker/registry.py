@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import os
 from importlib import metadata
 from typing import Any, Callable
 
@@ -45,16 +43,3 @@ def load(group: str, name: str) -> Callable[..., Any]:
             hint="use an image or an environment made for this framework",
         ) from error
     return loaded
-
-
-def load_predictor(name: str, assets: str) -> Any:
-    """Return a new predictor: a registered name, or `file.py:ClassName` for one that the bundle carries."""
-    path, _, class_name = name.partition(":")
-    if not path.endswith(".py"):
-        return load("mlbundle.predictors", name)()
-    spec = importlib.util.spec_from_file_location("bundle_predictor", os.path.join(assets, path))
-    if spec is None or spec.loader is None or not class_name:
-        raise bundle_error("predictor-not-loadable", "can't load the predictor {!r}".format(name))
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return getattr(module, class_name)()

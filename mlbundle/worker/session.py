@@ -17,7 +17,7 @@ class Session:
 
     def __init__(self, job: Job) -> None:
         assets = job.paths["assets"]
-        self.predictor = registry.load_predictor(job.model.predictor, assets)
+        self.predictor = registry.load("mlbundle.predictors", job.model.predictor)()
         files = {role: inside(assets, path) for role, path in job.model.files.items()}
         for role, path in files.items():
             if not os.path.exists(path):

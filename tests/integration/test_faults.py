@@ -149,3 +149,24 @@ def test_a_killed_host_takes_its_worker_with_it_and_the_next_command_closes_the_
     assert row["status"] == "partial"
     for left in scratch_folders():
         assert not left.exists() or folder.name not in left.name
+
+
+@pytest.mark.parametrize("location", ["../secret.bin", "/etc/hostname", "link.bin"])
+def test_a_graph_can_not_read_weights_from_outside_the_bundle(cli, tmp_path, location) -> None:
+    import onnx
+    from onnx.external_data_helper import set_external_data
+
+    bundle = make_bundle(tmp_path / "mini")
+    (tmp_path / "secret.bin").write_bytes(bytes(96))
+    if location == "link.bin":
+        (bundle / "link.bin").symlink_to(tmp_path / "secret.bin")
+    model = onnx.load(str(bundle / "model.onnx"))
+    set_external_data(model.graph.initializer[0], location, offset=0, length=96)
+    model.graph.initializer[0].ClearField("raw_data")
+    (bundle / "model.onnx").write_bytes(model.SerializeToString())
+    error = cli(
+        "run", bundle, "--runtime", "process", "--python", sys.executable, *QUICK, "--json"
+    ).document()
+    assert error["schema"] == "mlbundle/error/v1", "the graph was loaded"
+    assert error["fault"] == "bundle"
+    assert "can't load the graph" in error["message"]
