@@ -21,6 +21,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
     TrackEvent,
 )
 
+from mlbundle.files import replacing
 from mlbundle.trace.columns import LaneEncoder, SliceColumns
 from mlbundle.trace.nesting import MAX_DEPTH, assign_lanes
 from mlbundle.trace.packets import (
@@ -31,7 +32,6 @@ from mlbundle.trace.packets import (
     Stamped,
     clean,
 )
-from mlbundle.trace.replacing import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -104,6 +104,7 @@ class TraceWriter:
 
     def __init__(self, packets: PacketStream) -> None:
         self._packets = packets
+        self._write_at = packets.write_at
         self._uuid = 0
         self._lanes: dict[int, _Lanes] = {}
         self.slices_written = 0
@@ -168,7 +169,10 @@ class TraceWriter:
         if not lanes.last_ns <= start_ns <= end:
             raise ValueError(f"slice {name!r} on {track.name!r} is out of order: {start_ns} to {end_ns} ns")
         lanes.last_ns = start_ns
-        lane = self._lane(lanes, start_ns, end)
+        lane = lanes.lanes[0]
+        self._close_until(lane, start_ns)
+        if lane.ends_ns and (end > lane.ends_ns[-1] or len(lane.ends_ns) >= MAX_DEPTH):
+            lane = self._spill(lanes, start_ns, end)
         begin, closing = lane.known.get((category, name)) or self._learn(lane, category, name)
         if args or flows or ends_flows:
             packet = self._event(TrackEvent.TYPE_SLICE_BEGIN, lane.uuid, name, category)
@@ -176,7 +180,7 @@ class TraceWriter:
             packet.track_event.flow_ids.extend(flows)
             packet.track_event.terminating_flow_ids.extend(ends_flows)
             begin = self._packets.stamped(packet)
-        self._packets.write_at(start_ns, begin)
+        self._write_at(start_ns, begin)
         lane.ends_ns.append(end)
         lane.closing.append(closing)
         self.slices_written += 1
@@ -218,7 +222,7 @@ class TraceWriter:
         self._close_until(lanes.lanes[0], t_ns)
         packet = self._event(TrackEvent.TYPE_INSTANT, track.uuid, name, category)
         self._annotate(packet.track_event, args or {})
-        self._packets.write_at(t_ns, self._packets.stamped(packet))
+        self._write_at(t_ns, self._packets.stamped(packet))
 
     def count(self, counter: CounterTrack, t_ns: int, value: float) -> None:
         """Write one value of a counter; a value that is not finite is a gap and is left out."""
@@ -230,7 +234,7 @@ class TraceWriter:
         else:
             event.double_counter_value = float(value)
         event.track_uuid = counter.uuid
-        self._packets.write_at(t_ns, self._packets.stamped(self._count))
+        self._write_at(t_ns, self._packets.stamped(self._count))
 
     def snapshot(self, clocks: Mapping[str, int]) -> None:
         """Write what the clocks showed at one moment: `monotonic`, `realtime` and, where there is one, `boottime`."""
@@ -260,13 +264,11 @@ class TraceWriter:
                 self._close_until(lane, _NEVER - 1)
         self._packets.close()
 
-    def _lane(self, lanes: _Lanes, start_ns: int, end_ns: int) -> _Lane:
-        """Return the first lane where the slice nests, having ended there what ends before it."""
-        for lane in lanes.lanes:
-            ends = lane.ends_ns
-            while ends and ends[-1] <= start_ns:
-                self._packets.write_at(ends.pop(), lane.closing.pop())
-            if not ends or (end_ns <= ends[-1] and len(ends) < MAX_DEPTH):
+    def _spill(self, lanes: _Lanes, start_ns: int, end_ns: int) -> _Lane:
+        """Return the first lane but one where the slice nests, having ended there what ends before it."""
+        for lane in lanes.lanes[1:]:
+            self._close_until(lane, start_ns)
+            if not lane.ends_ns or (end_ns <= lane.ends_ns[-1] and len(lane.ends_ns) < MAX_DEPTH):
                 return lane
         lane = _Lane(self._sibling(lanes.track))
         lanes.lanes.append(lane)
@@ -275,7 +277,7 @@ class TraceWriter:
     def _close_until(self, lane: _Lane, t_ns: int) -> None:
         ends = lane.ends_ns
         while ends and ends[-1] <= t_ns:
-            self._packets.write_at(ends.pop(), lane.closing.pop())
+            self._write_at(ends.pop(), lane.closing.pop())
 
     def _learn(self, lane: _Lane, category: str, name: str) -> tuple[Stamped, Stamped]:
         """Return the packets that begin and end a plain slice, and keep them for the next of its kind."""

@@ -9,6 +9,7 @@ leaves it out). A file may come from a worker, so nothing in it is believed befo
 from __future__ import annotations
 
 import io
+import sys
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mlbundle.errors import ProtocolBroken
-from mlbundle.trace.replacing import replacing
+from mlbundle.files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -177,10 +178,15 @@ def _array(content: bytes, name: str) -> NDArray[Any]:
     if np.lib.format.read_magic(stream) != (1, 0):
         raise ValueError(f"{name} is of an unknown version")
     shape, _, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=_MAX_HEADER_BYTES)
-    expected = dtype.kind == "U" and dtype.itemsize > 0 if name == _STRINGS else dtype == np.dtype("<i8")
+    is_table = name == _STRINGS
+    expected = (
+        dtype == np.dtype(f"<U{dtype.itemsize // 4}") and dtype.itemsize if is_table else dtype == "<i8"
+    )
     if not expected or len(shape) != 1 or len(content) - stream.tell() != shape[0] * dtype.itemsize:
         raise ValueError(f"{name} is {dtype} of shape {shape}")
-    limit = MAX_STRINGS if name == _STRINGS else MAX_ROWS
+    limit = MAX_STRINGS if is_table else MAX_ROWS
     if shape[0] > limit:
         raise ValueError(f"{name} has {shape[0]} rows, at most {limit} are read")
+    if is_table and np.frombuffer(content, "<u4", offset=stream.tell()).max(initial=0) > sys.maxunicode:
+        raise ValueError(f"{name} holds what is no character")  # CPython itself would stop with a SystemError
     return np.frombuffer(content, dtype, offset=stream.tell())
