@@ -16,6 +16,7 @@ from mlbundle.bundle.hashing import HashResult, StreamHash
 from mlbundle.bundle.plan import Hashes, Identity, Plan, PlannedFile, PlannedLayer, make_head, make_plan
 from mlbundle.bundle.tarformat import END_BYTES, encode_header, header_bytes, padding
 from mlbundle.errors import AssetUnavailable, DigestMismatch, SourceChanged, StorageFailed, UsageError
+from mlbundle.files import sync_folder
 from mlbundle.platforms import free_bytes
 
 if TYPE_CHECKING:
@@ -331,11 +332,7 @@ def _publish(temporary: Path, destination: Path, *, overwrite: bool) -> None:
             temporary.replace(destination)
         else:
             _rename_new(temporary, destination)
-        folder = os.open(destination.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+        sync_folder(destination.parent)
     except FileExistsError:
         raise _exists(destination) from None
     except OSError as error:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from mlbundle.bundle.reader import BundleReader, PlacedFile, open_bundle
 from mlbundle.bundle.verify import Copier, meter
 from mlbundle.errors import StorageFailed, UsageError
+from mlbundle.files import sync_folder
 from mlbundle.platforms import free_bytes
 
 if TYPE_CHECKING:
@@ -101,15 +102,7 @@ def _publish(folder: Path, destination: Path) -> None:
             f"{destination} was made by somebody else meanwhile", hint="name a new folder with -o"
         )
     folder.rename(destination)
-    _sync_folder(destination.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(destination.parent)
 
 
 def _write_files(reader: BundleReader, root: int, progress: Progress | None) -> None:

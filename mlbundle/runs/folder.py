@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
-from mlbundle.store.files import storage_failed, write_atomically
+from mlbundle.files import storage_failed, write_atomically
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,11 +7,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import EngineUnavailable
+from mlbundle.files import write_atomically
 from mlbundle.runs.execute import DATABASE
 from mlbundle.runs.folder import EVENTS, JOB, RECORD, is_owned
 from mlbundle.runs.record import partial_record
 from mlbundle.store.database import RunDatabase
-from mlbundle.store.files import write_atomically
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 
 from mlbundle import __version__
-from mlbundle.store.files import write_atomically
+from mlbundle.files import write_atomically
 
 WORKER_GROUPS = ("mlbundle.predictors", "mlbundle.operators", "mlbundle.metrics", "mlbundle.scenarios")
 _PACKAGES = ("wire", "worker")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from mlbundle.errors import ProtocolBroken, WorkerCrashed, WorkerExceeded, WorkerFailed, WorkerHung
-from mlbundle.store.files import storage_failed
+from mlbundle.files import storage_failed
 from mlbundle.wire import frames
 from mlbundle.wire.events import FAULTS, End, Event, Failed, Hello, event_from_document
 

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mlbundle.errors import PythonEnvironmentFailed
+from mlbundle.files import locked, storage_failed, write_atomically
 from mlbundle.platforms import this_architecture
-from mlbundle.store.files import locked, storage_failed, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -19,13 +19,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import ImageBuildFailed, UsageError
+from mlbundle.files import locked, storage_failed
 from mlbundle.manifest.select import select_image
 from mlbundle.platforms import normalise_architecture
 from mlbundle.resources import resource_folder
 from mlbundle.runtime.engine import engine_client
 from mlbundle.runtime.lock import ImageKey, LockedImage, record_image
 from mlbundle.runtime.wheelhouse import PythonTarget, ensure_wheelhouse
-from mlbundle.store.files import locked, storage_failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import StorageFailed
-from mlbundle.store.files import locked, storage_failed, write_atomically
+from mlbundle.files import locked, storage_failed, write_atomically
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlbundle.errors import ImageBuildFailed
-from mlbundle.store.files import locked, storage_failed
+from mlbundle.files import locked, storage_failed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

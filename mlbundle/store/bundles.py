@@ -12,7 +12,7 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mlbundle.store.files import locked, storage_failed, write_atomically
+from mlbundle.files import locked, storage_failed, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable

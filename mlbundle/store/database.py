@@ -11,7 +11,7 @@ from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import StorageFailed
-from mlbundle.store.files import storage_failed
+from mlbundle.files import storage_failed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mlbundle.errors import StorageFailed
-from mlbundle.store.files import locked, write_atomically
+from mlbundle.files import locked, write_atomically
 
 
 def test_a_write_replaces_whole_files(tmp_path: Path) -> None:
@@ -32,9 +32,7 @@ def test_a_folder_that_is_a_file_is_a_typed_error(tmp_path: Path) -> None:
 def test_killed_writers_leave_a_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     write_atomically(path, b"0" * 100_000)
-    script = (
-        "import sys, itertools\nfrom pathlib import Path\nfrom mlbundle.store.files import write_atomically\n"
-    )
+    script = "import sys, itertools\nfrom pathlib import Path\nfrom mlbundle.files import write_atomically\n"
     script += "for i in itertools.count():\n    write_atomically(Path(sys.argv[1]), str(i % 10).encode() * 100_000)\n"
     for delay_s in (0.2, 0.25, 0.31):
         process = subprocess.Popen([sys.executable, "-c", script, str(path)])
@@ -47,7 +45,7 @@ def test_killed_writers_leave_a_whole_file(tmp_path: Path) -> None:
 
 
 def test_a_lock_keeps_others_out_until_it_is_let_go(tmp_path: Path) -> None:
-    script = "import sys\nfrom pathlib import Path\nfrom mlbundle.store.files import locked\n"
+    script = "import sys\nfrom pathlib import Path\nfrom mlbundle.files import locked\n"
     script += "with locked(Path(sys.argv[1])):\n    print('held', flush=True)\n"
     with locked(tmp_path / "lock"):
         other = subprocess.Popen(

@@ -7,7 +7,7 @@ import os
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 from mlbundle.errors import StorageFailed
 
@@ -15,14 +15,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
-    """Write a file under a temporary name beside it, fsync, rename. Raises StorageFailed."""
+@contextmanager
+def replacing(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
+    """Write to a temporary name beside `path`; at the end fsync, rename, sync the folder.
+
+    An exception inside the block leaves what was there before. Raises StorageFailed when the disk refuses.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
             with os.fdopen(descriptor, "wb") as stream:
-                stream.write(content)
+                yield stream
                 stream.flush()
                 os.fchmod(stream.fileno(), mode)
                 os.fsync(stream.fileno())
@@ -36,9 +40,15 @@ def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
         raise storage_failed(error, path) from error
 
 
+def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
+    """Write a small file at once, or not at all. Raises StorageFailed."""
+    with replacing(path, mode=mode) as stream:
+        stream.write(content)
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename in `folder` survive a power cut."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:
@@ -55,7 +65,7 @@ def storage_failed(error: OSError, path: Path) -> StorageFailed:
 
 
 @contextmanager
-def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """Hold an flock on `path` (made if need be) while the block runs; waits for others."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -63,7 +73,7 @@ def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
     except OSError as error:
         raise storage_failed(error, path) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
