@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -139,6 +140,17 @@ def test_windows_become_counters(tmp_path: Path, judge) -> None:
     assert units == {"throughput": "queries/s", "p50": "ns", "p99": "ns"}
 
 
+def test_the_queries_of_the_guide_answer(tmp_path: Path, judge) -> None:
+    guide = Path(__file__).resolve().parents[3] / "docs" / "tracing.md"
+    operators, slowest, facts = re.findall(r"```sql\n(.*?)```", guide.read_text(), re.DOTALL)
+    write(tmp_path / "t.gz", spans=[measured(tmp_path / "a.npz", 20), pipelined(tmp_path / "b.npz", 4)])
+    trace = judge(tmp_path / "t.gz")
+    found = {row["operator"]: (row["n"], round(row["mean_us"], 6)) for row in trace.query(operators)}
+    assert found == {"query": (20, 0.009), "prepare": (3, 0.008)} | dict.fromkeys(OPERATORS, (4, 0.09))
+    assert [row["us"] for row in trace.query(slowest)] == [0.009] * 10
+    assert {row["fact"]: row["value"] for row in trace.query(facts)} == ATTRIBUTES
+
+
 def test_what_is_left_out_is_said_where_it_ends(tmp_path: Path, judge) -> None:
     note = "the first 5 of 9000 queries are in the trace"
     summary = write(tmp_path / "t.gz", spans=[measured(tmp_path / "a.npz", 5)], truncated=note)
@@ -196,9 +208,10 @@ def test_the_same_run_makes_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "one.gz").read_bytes() == (tmp_path / "two.gz").read_bytes()
 
 
-def test_a_folder_that_is_not_there_is_a_storage_error(tmp_path: Path) -> None:
+def test_a_folder_that_can_not_be_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageFailed):
-        write(tmp_path / "none" / "t.gz")
+        write(tmp_path / "file" / "t.gz")
 
 
 def test_twenty_thousand_queries_are_complete(tmp_path: Path, judge) -> None:

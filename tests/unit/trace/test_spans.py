@@ -85,9 +85,10 @@ def test_saved_spans_are_read_back_and_the_bytes_are_the_same(tmp_path: Path) ->
     assert sorted(os.listdir(tmp_path)) == ["one.npz", "two.npz"]
 
 
-def test_a_folder_that_is_not_there_is_a_storage_error(tmp_path: Path) -> None:
+def test_a_folder_that_can_not_be_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
     with pytest.raises(StorageFailed):
-        save_spans(tmp_path / "none" / "spans.npz", spans_of())
+        save_spans(tmp_path / "file" / "spans.npz", spans_of())
 
 
 def test_merged_passes_keep_their_parents_and_get_numbers() -> None:

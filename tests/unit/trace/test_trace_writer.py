@@ -89,8 +89,9 @@ def test_an_exception_leaves_what_was_there(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["t.gz"]
 
 
-def test_a_folder_that_is_not_there_is_a_storage_error(tmp_path: Path) -> None:
-    with pytest.raises(StorageFailed) as caught, trace_writer(tmp_path / "none" / "t.gz", CLOCKS):
+def test_a_folder_that_can_not_be_is_a_storage_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(StorageFailed) as caught, trace_writer(tmp_path / "file" / "t.gz", CLOCKS):
         pass
     assert caught.value.hint
     assert str(tmp_path) in (caught.value.where or "")
