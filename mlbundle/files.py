@@ -22,7 +22,6 @@ def replacing(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
     An exception inside the block leaves what was there before. Raises StorageFailed when the disk refuses.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
             with os.fdopen(descriptor, "wb") as stream:
@@ -41,7 +40,11 @@ def replacing(path: Path, *, mode: int = 0o644) -> Iterator[BinaryIO]:
 
 
 def write_atomically(path: Path, content: bytes, *, mode: int = 0o644) -> None:
-    """Write a small file at once, or not at all. Raises StorageFailed."""
+    """Write a small file at once, or not at all; makes its folder if need be. Raises StorageFailed."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_failed(error, path) from error
     with replacing(path, mode=mode) as stream:
         stream.write(content)
 
