@@ -31,7 +31,7 @@ def command(file: Path, show_files: bool, output_format: str) -> None:
     _show(found)
     if show_files:
         output.data("")
-        rows = [(_plain(e.path), units.size(e.size_bytes), f"{e.mode:04o}", e.sha256) for e in found.files]
+        rows = [(e.path, units.size(e.size_bytes), f"{e.mode:04o}", e.sha256) for e in found.files]
         output.table(("path", "size", "mode", "sha256"), rows)
     warn_of_pickles(found.pickles)
 
@@ -40,7 +40,7 @@ def warn_of_pickles(pickles: tuple[str, ...]) -> None:
     """Say which files would run code if somebody loaded them."""
     if pickles:
         output.warn(
-            f"{len(pickles)} file(s) hold Python pickles: {', '.join(map(_plain, pickles[:5]))}",
+            f"{len(pickles)} file(s) hold Python pickles: {', '.join(pickles[:5])}",
             hint="a pickle runs code when it is loaded; mlbundle never loads one",
         )
 
@@ -57,11 +57,11 @@ def _show(found: Inspection) -> None:
         ("size", units.size(found.size_bytes)),
         ("unpacked", f"{units.size(bundle.unpacked_bytes)} in {bundle.files_count} files"),
     ]
-    output.table(("bundle", ""), [(name, _plain(text)) for name, text in rows])
+    output.table(("bundle", ""), [(name, text) for name, text in rows])
     output.data("")
     layers = [
         (
-            _plain(layer.path),
+            layer.path,
             layer.media_type.removeprefix("application/vnd.cncf.model."),
             units.size(layer.size_bytes),
             layer.digest,
@@ -70,15 +70,8 @@ def _show(found: Inspection) -> None:
     ]
     output.table(("layer", "kind", "size", "digest"), layers)
     output.data("")
-    output.table(("asset", "path"), [(_plain(asset.pointer), _plain(asset.path)) for asset in bundle.assets])
+    output.table(("asset", "path"), [(asset.pointer, asset.path) for asset in bundle.assets])
     if bundle.images:
         output.data("")
-        pins = [
-            (_plain(p.architecture), _plain(p.accelerator), _plain(p.image), p.digest) for p in bundle.images
-        ]
+        pins = [(p.architecture, p.accelerator, p.image, p.digest) for p in bundle.images]
         output.table(("architecture", "accelerator", "image", "digest"), pins)
-
-
-def _plain(text: str) -> str:
-    """Show text of a stranger so that it can't steer the terminal."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)

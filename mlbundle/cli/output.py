@@ -93,33 +93,45 @@ def format_options(*formats: str) -> Callable[[Any], Any]:
     return decorate
 
 
+def printable(text: str) -> str:
+    """Return a text with control characters and lone surrogates escaped; line ends stay.
+
+    Names, descriptions and messages of strangers reach the terminal only like this.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
 def data(text: str) -> None:
     """Write a line of result to stdout."""
-    click.echo(text)
+    click.echo(printable(text))
 
 
 def document(value: Mapping[str, Any]) -> None:
-    """Write one JSON document to stdout."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+    """Write one JSON document to stdout, in ASCII: it is the same in every locale."""
+    click.echo(json.dumps(value, indent=2))
 
 
 def json_line(value: Mapping[str, Any]) -> None:
     """Write one JSON object on a line of its own to stdout."""
-    click.echo(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+    click.echo(json.dumps(value, separators=(",", ":")))
 
 
 def narrate(text: str, *, level: int = 0) -> None:
     """Say something on stderr, when the user wants to hear that much."""
     if _state.verbosity >= level:
-        click.echo(text, err=True)
+        click.echo(printable(text), err=True)
 
 
 def warn(text: str, *, hint: str | None = None) -> None:
     """Say on stderr what the user should know and what does not stop the command."""
     if _state.verbosity >= 0:
-        click.echo(click.style("warning: ", fg="yellow") + text, err=True, color=use_color(sys.stderr))
+        _styled("warning: ", text, fg="yellow")
         if hint:
-            click.echo(f"   hint: {hint}", err=True)
+            click.echo(f"   hint: {printable(hint)}", err=True)
 
 
 def error(failure: MlbundleError, *, as_json: bool = False) -> None:
@@ -127,23 +139,24 @@ def error(failure: MlbundleError, *, as_json: bool = False) -> None:
     if as_json:
         document(failure.to_document())
         return
-    color = use_color(sys.stderr)
-    click.echo(
-        click.style("error", fg="red", bold=True) + f"[{failure.reference}]: {failure.message}",
-        err=True,
-        color=color,
-    )
+    _styled("error", f"[{failure.reference}]: {failure.message}", fg="red", bold=True)
     if failure.where:
-        click.echo(f"  where: {failure.where}", err=True)
+        click.echo(f"  where: {printable(failure.where)}", err=True)
     for line in failure.context:
-        click.echo(f"       | {line}", err=True)
+        click.echo(f"       | {printable(line)}", err=True)
     if failure.hint:
-        click.echo(click.style("   hint: ", fg="cyan") + failure.hint, err=True, color=color)
+        _styled("   hint: ", failure.hint, fg="cyan")
+
+
+def _styled(head: str, text: str, **style: Any) -> None:
+    click.echo(click.style(head, **style) + printable(text), err=True, color=use_color(sys.stderr))
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output_format: str = "table") -> None:
     """Write rows as a table, CSV, Markdown or JSON lines; plain aligned text when stdout is no terminal."""
     cells = [["" if cell is None else cell for cell in row] for row in rows]
+    if output_format in {"table", "markdown"}:
+        cells = [[printable(str(cell)).replace("\n", "\\n") for cell in row] for row in cells]
     if output_format == "jsonl":
         for row in cells:
             json_line(dict(zip(columns, row, strict=True)))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlbundle.analysis.claims import check_accuracy, validity_reasons
 from mlbundle.errors import MlbundleError, ProtocolBroken, internal_error
-from mlbundle.runs.collect import Timeline, collect_measure, write_trace
+from mlbundle.runs.collect import Timeline, collect_measure, read_accuracy, read_measure, write_trace
 from mlbundle.runs.folder import JOB, WORKER_LOG, RunFolder
 from mlbundle.runs.queue import MachineLock
 from mlbundle.runs.record import Findings, build_record
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from mlbundle.config import Settings
     from mlbundle.runs.plan import RunPlan
+    from mlbundle.runtime.base import Launch
+    from mlbundle.wire.job import Job
 
 DATABASE = "runs.sqlite"
 
@@ -74,12 +76,14 @@ class Execution:
             if not plan.options.concurrent:
                 yield from self._queue(folder, lock)
             self._clocks = (clock_snapshot(), self._clocks[1])
-            yield from self._run_worker(folder)
+            launch = plan.launch(folder.path / WORKER_LOG)
+            job = plan.job(launch)
+            yield from self._run_worker(folder, launch, job)
         yield from self._phase(folder, "collect", "begun")
         self._collect(folder)
         yield from self._phase(folder, "collect", "done")
         yield from self._phase(folder, "verify", "begun")
-        self._verify()
+        self._verify(job)
         yield from self._phase(folder, "verify", "done")
         self._finish(folder, "completed")
 
@@ -91,10 +95,8 @@ class Execution:
                 yield folder.append(Warned(reference="machine-busy", message=message), source="host")
             timeout_s = 1.0
 
-    def _run_worker(self, folder: RunFolder) -> Iterator[Event]:
+    def _run_worker(self, folder: RunFolder, launch: Launch, job: Job) -> Iterator[Event]:
         plan = self._plan
-        launch = plan.launch(folder.path / WORKER_LOG)
-        job = plan.job(launch)
         folder.write_job(job)
         yield from self._phase(folder, "create", "begun")
         connection = plan.runtime.start(launch)
@@ -132,40 +134,41 @@ class Execution:
         yield event
 
     def _collect(self, folder: RunFolder) -> None:
-        measured = self._results.get("measure")
-        if measured is None:
+        if "measure" not in self._results:
             raise ProtocolBroken(
                 "the worker finished without a result", hint="see worker.log in the run's folder"
             )
+        measured = read_measure(self._results["measure"].values)
         findings = self._findings
-        findings.result = collect_measure(folder.path, measured.values)
-        findings.resources = {"worker_peak_memory_bytes": measured.values.get("peak_memory_bytes")}
+        findings.result = collect_measure(folder.path, measured)
+        findings.resources = {"worker_peak_memory_bytes": measured.peak_memory_bytes}
         findings.validity_reasons = validity_reasons(
-            queries=findings.result["queries"],
-            settled=bool(measured.values.get("warm_up_settled")),
+            queries=measured.queries,
+            settled=measured.warm_up_settled,
             concurrent=self._plan.options.concurrent,
         )
         self._clocks = (self._clocks[0], clock_snapshot())
         if self._plan.options.trace_level != "none":
-            traced = int(measured.values.get("traced_queries", 0))
-            timeline = Timeline(self._phases.spans(), self._windows, self._clocks, traced)
+            timeline = Timeline(self._phases.spans(), self._windows, self._clocks, measured.traced_queries)
             write_trace(folder.path, self._plan, findings, timeline)
         findings.passes = _passes(folder)
         findings.files |= {name: file for name, file in _FILES.items() if (folder.path / file).is_file()}
 
-    def _verify(self) -> None:
-        found = self._results.get("accuracy")
-        if found is None:
+    def _verify(self, job: Job) -> None:
+        if job.accuracy is None:
             return
-        values = found.values
+        if "accuracy" not in self._results:
+            raise ProtocolBroken(
+                "the worker finished without an accuracy", hint="see worker.log in the run's folder"
+            )
+        found = read_accuracy(self._results["accuracy"].values, str(job.accuracy["metric"]))
         expected = self._plan.model.expected
-        self._findings.accuracy = check_accuracy(
-            str(values["metric"]),
-            float(values["value"]),
-            int(values["samples"]),
-            expected.accuracy if expected is not None else None,
-        )
-        self._findings.outputs = {name: values[name] for name in ("predictions_sha256", "outputs_sha256")}
+        claim = expected.accuracy if expected is not None else None
+        self._findings.accuracy = check_accuracy(found.metric, found.value, found.samples, claim)
+        self._findings.outputs = {
+            "predictions_sha256": found.predictions_sha256,
+            "outputs_sha256": found.outputs_sha256,
+        }
 
     def _finish(self, folder: RunFolder, status: str) -> None:
         self._findings.phases_s = self._phases.seconds()

@@ -80,7 +80,7 @@ class RunFolder:
 
     def write_record(self, record: dict[str, Any]) -> None:
         """Write the record, last and at once: its absence means that the run is unfinished."""
-        write_atomically(self.path / RECORD, json.dumps(record, indent=2, ensure_ascii=False).encode())
+        write_atomically(self.path / RECORD, json.dumps(record, indent=2).encode())
 
 
 def is_owned(folder: Path) -> bool:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _POLL_S = 0.25
 _SCRATCH_POLL_S = 0.5
 _EXIT_TIMEOUT_S = 10.0
+# Days of windows, two a second, come to less.
+MAX_EVENT_BYTES = 64 << 20
 _KINDS = "pilot|warm-up|measure|batch|repeat|accuracy|profile|cold-start|noop"
 ALLOWED_FILES = re.compile(rf"(?:passes/\d\d-(?:{_KINDS})/(?:latencies\.npy|spans\.npz)|outputs\.npz)\Z")
 
@@ -54,6 +56,7 @@ class _Conversation:
         self._files = _FileReceiver(folder, watch.out_bytes)
         self._watch = watch
         self._greeted = False
+        self._event_bytes = 0
         self._failed: Failed | None = None
         self._ended = False
         self._heard_at = time.monotonic()
@@ -84,6 +87,7 @@ class _Conversation:
                         raise self._broken("the worker did not say hello first")
                     self._files.take(frame)
                     continue
+                self._count_event(len(frame.payload))
                 event = self._event(frame.document())
                 if event is not None:
                     yield event
@@ -99,7 +103,9 @@ class _Conversation:
             event = event_from_document(document)
         except (TypeError, ValueError) as error:
             raise self._broken(f"an event can't be read: {error}") from error
-        if isinstance(event, Hello) and not self._greeted:
+        if isinstance(event, Hello) and self._greeted:
+            raise self._broken("the worker said hello twice")
+        if isinstance(event, Hello):
             self._greeted = True
             self._connection.send(frames.encode_document(frames.JOB, self._job.to_document()))
         elif not self._greeted:
@@ -109,6 +115,13 @@ class _Conversation:
         elif isinstance(event, End):
             self._ended = True
         return event
+
+    def _count_event(self, size_bytes: int) -> None:
+        self._event_bytes += size_bytes
+        if self._event_bytes > MAX_EVENT_BYTES:
+            raise WorkerExceeded(
+                f"the worker's events come to over {MAX_EVENT_BYTES} bytes", hint="see worker.log"
+            )
 
     def _conclude(self, pending_bytes: int) -> None:
         state = self._connection.wait(_EXIT_TIMEOUT_S)

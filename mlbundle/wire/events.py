@@ -6,8 +6,9 @@ The host assigns `seq` and `source`; `t_ns` is CLOCK_MONOTONIC. Readers pass ove
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Mapping
+from typing import Any, Callable, ClassVar, Mapping
 
 PHASES = (
     "plan",
@@ -156,14 +157,45 @@ EVENT_TYPES: dict[str, type[Event]] = {
 def event_from_document(document: Mapping[str, Any]) -> Event | None:
     """Return the typed event of a JSON object; None for a kind this version does not know.
 
-    Unknown keys are passed over. Raises ValueError when a known kind carries values of wrong types.
+    Unknown keys are passed over. Raises ValueError when a known kind carries a value of a wrong type.
     """
     cls = EVENT_TYPES.get(str(document.get("kind")))
     if cls is None:
         return None
-    names = {f.name for f in dataclasses.fields(cls)}
-    values = {k: v for k, v in document.items() if k in names}
-    for name in ("t_ns", "seq"):
-        if name in values and (not isinstance(values[name], int) or isinstance(values[name], bool)):
-            raise ValueError("{} of a {} event is no integer".format(name, cls.kind))
+    values = {}
+    for field_ in dataclasses.fields(cls):
+        if field_.name in document:
+            value = document[field_.name]
+            if not _CHECKS[str(field_.type)](value):
+                raise ValueError("{} of a {} event is no {}".format(field_.name, cls.kind, field_.type))
+            values[field_.name] = value
     return cls(**values)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63
+
+
+def _is_number(value: Any) -> bool:
+    return _is_integer(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _is_mapping(check: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, dict) and all(map(check, value.values()))
+
+
+# By the annotation of a field, as it is written above.
+_CHECKS: dict[str, Callable[[Any], bool]] = {
+    "str": _is_text,
+    "int": _is_integer,
+    "float": _is_number,
+    "float | None": lambda value: value is None or _is_number(value),
+    "str | None": lambda value: value is None or _is_text(value),
+    "Mapping[str, str]": _is_mapping(_is_text),
+    "Mapping[str, int]": _is_mapping(_is_integer),
+    "Mapping[str, Any]": _is_mapping(lambda _value: True),
+}
