@@ -26,6 +26,7 @@ _SCRATCH_POLL_S = 0.5
 _EXIT_TIMEOUT_S = 10.0
 # Days of windows, two a second, come to less.
 MAX_EVENT_BYTES = 64 << 20
+MAX_DISTRIBUTIONS = 10_000
 _KINDS = "pilot|warm-up|measure|batch|repeat|accuracy|profile|cold-start|noop"
 ALLOWED_FILES = re.compile(rf"(?:passes/\d\d-(?:{_KINDS})/(?:latencies\.npy|spans\.npz)|outputs\.npz)\Z")
 
@@ -106,6 +107,7 @@ class _Conversation:
         if isinstance(event, Hello) and self._greeted:
             raise self._broken("the worker said hello twice")
         if isinstance(event, Hello):
+            self._check_hello(event)
             self._greeted = True
             self._connection.send(frames.encode_document(frames.JOB, self._job.to_document()))
         elif not self._greeted:
@@ -115,6 +117,14 @@ class _Conversation:
         elif isinstance(event, End):
             self._ended = True
         return event
+
+    def _check_hello(self, hello: Hello) -> None:
+        distributions = hello.facts.get("distributions")
+        texts = [hello.facts.get("machine", ""), hello.facts.get("libc", "")]
+        if not isinstance(distributions, dict) or len(distributions) > MAX_DISTRIBUTIONS:
+            raise self._broken("the worker does not say what is installed")
+        if not all(isinstance(text, str) for text in (*texts, *distributions.values())):
+            raise self._broken("the worker describes its surroundings in values that are no text")
 
     def _count_event(self, size_bytes: int) -> None:
         self._event_bytes += size_bytes

@@ -1,0 +1,211 @@
+"""Workers that lie: whatever one says, the run ends with a typed error and a record, and nothing lands elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from support import make_bundle
+
+from mlbundle.config import load_settings
+from mlbundle.errors import MlbundleError, ProtocolBroken, RunFailed, WorkerCrashed, WorkerExceeded
+from mlbundle.runs.execute import Execution
+from mlbundle.runs.plan import RunOptions, make_plan
+from mlbundle.runtime.archive import WorkerArchive
+
+FAKE = """
+import io, json, os, struct, sys
+import numpy as np
+
+def frame(kind, payload):
+    os.write(1, struct.pack(">IB", len(payload), kind) + payload)
+
+def event(**document):
+    frame(2, json.dumps({{"protocol": 1, "t_ns": 1, **document}}).encode())
+
+def file(name, content, size=None, end=True):
+    frame(3, json.dumps({{"name": name, "size": len(content) if size is None else size}}).encode())
+    for i in range(0, len(content), 1 << 20):
+        frame(4, content[i : i + (1 << 20)])
+    if end:
+        frame(5, b"{{}}")
+
+def npy(array):
+    buffer = io.BytesIO()
+    np.save(buffer, array)
+    return buffer.getvalue()
+
+HELLO = dict(kind="hello", versions={{"python": "3"}}, clocks={{"monotonic": 1, "realtime": 1}}, facts={{"distributions": {{}}}})
+MEASURE = dict(queries=100, samples=100, busy_ns=1000, loop_overhead_ns=1.0, warm_up_queries=1, warm_up_settled=True,
+               traced_queries=0, peak_memory_bytes=1)
+ACCURACY = dict(metric="top1", value=1.0, samples=24, predictions_sha256="0" * 64, outputs_sha256="0" * 64)
+LATENCIES = npy(np.full(100, 10, np.int64))
+
+def greet():
+    event(**HELLO)
+    length = struct.unpack(">IB", sys.stdin.buffer.read(5))[0]
+    sys.stdin.buffer.read(length)
+
+def results(measure=MEASURE, accuracy=ACCURACY, latencies=LATENCIES):
+    file("passes/01-measure/latencies.npy", latencies)
+    event(kind="result", pass_kind="measure", values=measure)
+    event(kind="result", pass_kind="accuracy", values=accuracy)
+
+def end():
+    event(kind="end", status="completed")
+
+{body}
+"""
+
+HONEST = "greet(); results(); end()"
+
+LIES = {
+    "no hello": ("event(kind='end')", ProtocolBroken),
+    "says nothing and leaves": ("", WorkerCrashed),
+    "hello twice": ("greet(); event(**HELLO)", ProtocolBroken),
+    "another protocol": (
+        "frame(2, json.dumps({**HELLO, 'protocol': 9, 't_ns': 1}).encode())",
+        ProtocolBroken,
+    ),
+    "rubbish": ("os.write(1, b'GET / HTTP/1.1' * 10)", ProtocolBroken),
+    "a giant frame": ("os.write(1, struct.pack('>IB', 1 << 31, 2))", ProtocolBroken),
+    "half a frame": ("greet(); os.write(1, struct.pack('>IB', 100, 2) + b'{')", ProtocolBroken),
+    "an event that is a list": ("greet(); frame(2, b'[1]')", ProtocolBroken),
+    "deep json": ("greet(); frame(2, b'[' * 100000)", ProtocolBroken),
+    "a huge integer": (
+        "greet(); frame(2, b'{\"protocol\": 1, \"t_ns\": ' + b'9' * 5000 + b'}')",
+        ProtocolBroken,
+    ),
+    "a time that is text": ("greet(); event(kind='phase', name='load', t_ns='noon')", ProtocolBroken),
+    "a phase that is a list": ("greet(); event(kind='phase', name=['load'])", ProtocolBroken),
+    "a window of text": ("greet(); event(kind='window', throughput='fast')", ProtocolBroken),
+    "a window of nan": ("greet(); event(kind='window', throughput=float('nan'))", ProtocolBroken),
+    "values that are a list": (
+        "greet(); event(kind='result', pass_kind='measure', values=[1])",
+        ProtocolBroken,
+    ),
+    "distributions that are a number": (
+        "HELLO['facts'] = {'distributions': 7}; greet(); results(); end()",
+        ProtocolBroken,
+    ),
+    "a version that is a list": (
+        "HELLO['facts'] = {'distributions': {'a': [1]}}; greet(); results(); end()",
+        ProtocolBroken,
+    ),
+    "no result": ("greet(); end()", ProtocolBroken),
+    "no accuracy": (
+        "greet(); file('passes/01-measure/latencies.npy', LATENCIES)\nevent(kind='result', pass_kind='measure', values=MEASURE); end()",
+        ProtocolBroken,
+    ),
+    "queries of text": ("greet(); results(measure={**MEASURE, 'queries': 'many'}); end()", ProtocolBroken),
+    "infinite overhead": (
+        "greet(); results(measure={**MEASURE, 'loop_overhead_ns': float('inf')}); end()",
+        ProtocolBroken,
+    ),
+    "negative time": ("greet(); results(measure={**MEASURE, 'busy_ns': -5}); end()", ProtocolBroken),
+    "accuracy of nan": (
+        "greet(); results(accuracy={**ACCURACY, 'value': float('nan')}); end()",
+        ProtocolBroken,
+    ),
+    "a digest of text": (
+        "greet(); results(accuracy={**ACCURACY, 'outputs_sha256': '\\x1b[31m'}); end()",
+        ProtocolBroken,
+    ),
+    "fewer latencies": ("greet(); results(latencies=npy(np.ones(5, np.int64))); end()", ProtocolBroken),
+    "floating latencies": ("greet(); results(latencies=npy(np.ones(100))); end()", ProtocolBroken),
+    "negative latencies": ("greet(); results(latencies=npy(-np.ones(100, np.int64))); end()", ProtocolBroken),
+    "pickled latencies": (
+        "greet(); results(latencies=npy(np.array([object()] * 100))); end()",
+        ProtocolBroken,
+    ),
+    "latencies of a lying size": (
+        "head = npy(np.zeros(1, np.int64)).replace(b'(1,), }          ', b'(9999999999,), } '); greet(); results(latencies=head); end()",
+        ProtocolBroken,
+    ),
+    "no array at all": ("greet(); results(latencies=b'hello'); end()", ProtocolBroken),
+    "a path upwards": ("greet(); file('../../evil', b'x')", ProtocolBroken),
+    "an absolute path": ("greet(); file('/tmp/mlbundle-evil', b'x')", ProtocolBroken),
+    "the record": ("greet(); file('record.json', b'{}')", ProtocolBroken),
+    "the owner's lock": ("greet(); file('owner.lock', b'')", ProtocolBroken),
+    "a name with a line end": ("greet(); file('outputs.npz\\n', b'x')", ProtocolBroken),
+    "the same file twice": ("greet(); file('outputs.npz', b'x'); file('outputs.npz', b'x')", ProtocolBroken),
+    "longer than said": ("greet(); file('outputs.npz', b'xxxx', size=2)", ProtocolBroken),
+    "shorter than said": ("greet(); file('outputs.npz', b'x', size=5)", ProtocolBroken),
+    "a negative size": ("greet(); file('outputs.npz', b'', size=-1)", ProtocolBroken),
+    "data without a file": ("greet(); frame(4, b'x')", ProtocolBroken),
+    "a file in a file": (
+        "greet(); file('outputs.npz', b'', size=9, end=False); file('passes/01-measure/spans.npz', b'')",
+        ProtocolBroken,
+    ),
+    "a job to the host": ("greet(); frame(1, b'{}')", ProtocolBroken),
+    "a file before hello": ("file('outputs.npz', b'x')", ProtocolBroken),
+    "leaves in the middle of a file": (
+        "greet(); file('outputs.npz', b'x', size=9, end=False)",
+        WorkerCrashed,
+    ),
+    "too many bytes": ("greet(); file('outputs.npz', b'', size=1 << 40)", WorkerExceeded),
+    "events without end": ("greet()\nwhile True: event(kind='log', message='x' * 1000000)", WorkerExceeded),
+    "says goodbye and fails": ("greet(); results(); end(); os._exit(139)", WorkerCrashed),
+    "spans that are none": (
+        "greet(); file('passes/01-measure/spans.npz', b'PK' * 100); results(); end()",
+        MlbundleError,
+    ),
+}
+
+
+@pytest.fixture
+def plan_with(tmp_path: Path):
+    settings = load_settings()
+    bundle = make_bundle(tmp_path / "mini")
+
+    def make(body: str):
+        script = tmp_path / "worker-fake.py"
+        script.write_text(FAKE.format(body=body))
+        options = RunOptions(str(bundle), runtime="process", python=Path(sys.executable), hang_timeout_s=20.0)
+        plan = make_plan(options, settings)
+        return dataclasses.replace(plan, worker=WorkerArchive(script, "0" * 64, "0")), settings
+
+    return make
+
+
+def test_an_honest_fake_is_believed(plan_with) -> None:
+    plan, settings = plan_with(HONEST)
+    execution = Execution(plan, settings)
+    list(execution.events())
+    assert execution.record is not None
+    assert execution.record["status"] == "completed"
+    assert execution.record["result"]["latency_ns"]["p50"] == 10
+
+
+@pytest.mark.parametrize("name", sorted(LIES))
+def test_a_lying_worker_ends_in_a_typed_error(plan_with, tmp_path, name) -> None:
+    body, kind = LIES[name]
+    plan, settings = plan_with(body)
+    execution = Execution(plan, settings)
+    with pytest.raises(kind) as caught:
+        list(execution.events())
+    assert caught.value.exit_code in {4, 5}
+    assert isinstance(caught.value, RunFailed) or kind is MlbundleError
+    assert caught.value.reference != "mlbundle-error", "an error that nobody foresaw"
+    folder = settings.runs_dir / plan.run_id
+    record = json.loads((folder / "record.json").read_text())
+    assert record["status"] == "failed"
+    assert not list(folder.rglob("*.part"))
+    for line in (folder / "events.jsonl").read_text().splitlines():
+        json.loads(line)
+    assert not (settings.runs_dir.parent / "evil").exists()
+    assert not Path("/tmp/mlbundle-evil").exists()
+    assert sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()) < 200 << 20
+
+
+def test_control_characters_of_a_worker_do_not_reach_the_terminal(cli, tmp_path) -> None:
+    code = "raise RuntimeError('\\x1b]0;owned\\x07\\x1b[31mred')"
+    bundle = make_bundle(tmp_path / "colour", preprocess=code)
+    options = ("--runtime", "process", "--python", sys.executable, "--trust")
+    outcome = cli("run", bundle, *options)
+    assert outcome.status == 4
+    assert "owned" in outcome.stderr
+    assert "\x1b" not in outcome.stderr + outcome.stdout
