@@ -26,6 +26,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "images": ("mlbundle.cli.images", "List and build framework images."),
     "run": ("mlbundle.cli.run", "Run a bundle under a scenario; measure, check accuracy, trace."),
     "runs": ("mlbundle.cli.runs", "List and show the runs made so far."),
+    "trace": ("mlbundle.cli.trace", "Say where the time of a traced run went."),
     "doctor": ("mlbundle.cli.doctor", "Say what this machine is, what works, and what to do about the rest."),
     "config": ("mlbundle.cli.config", "Show the settings and where each value comes from."),
     "completion": ("mlbundle.cli.completion", "Print the completion script of a shell."),

@@ -41,6 +41,36 @@ def show_run(settings: Settings, run: str) -> dict[str, Any]:
     return record
 
 
+def trace_summary(settings: Settings, run: str) -> list[dict[str, Any]]:
+    """Return where the time of a traced run went: a row for each step of each pass, times in ns.
+
+    Raises ReferenceNotFound when there is no such run or it was not traced.
+    """
+    from mlbundle.trace.spans import load_spans
+    from mlbundle.trace.summary import summarise
+
+    record = show_run(settings, run)
+    path = settings.runs_dir / record["run_id"] / "spans.npz"
+    if not path.is_file():
+        raise ReferenceNotFound(
+            f"run {record['run_id']} was not traced",
+            where=str(path),
+            hint="run with --trace model (the default)",
+        )
+    traced = [p["kind"] for p in record["passes"] if any(f.endswith("spans.npz") for f in p["files"])]
+    return [
+        {
+            "pass": traced[row.pass_number] if row.pass_number < len(traced) else str(row.pass_number),
+            "step": row.name,
+            "count": row.count,
+            "total_ns": row.total_ns,
+            "mean_ns": row.mean_ns,
+            "p50_ns": row.p50_ns,
+        }
+        for row in summarise(load_spans(path))
+    ]
+
+
 def built_in_bundles() -> list[dict[str, Any]]:
     """Return name, version, framework and description of each built-in manifest."""
     from mlbundle.manifest.load import load_model

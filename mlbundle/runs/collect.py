@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from mlbundle.runs.plan import RunPlan
     from mlbundle.runs.record import Findings
-    from mlbundle.trace.spans import SpanColumns
     from mlbundle.wire.events import Window
 
 # Two clocks that differ by less than this are the same clock, read a moment apart.
@@ -208,11 +207,3 @@ def _attributes(plan: RunPlan) -> dict[str, str]:
         "trace_level": plan.options.trace_level,
         "mlbundle_version": __version__,
     }
-
-
-def traced_spans(folder: Path) -> SpanColumns | None:
-    """Return the spans of a run, None when it was not traced."""
-    from mlbundle.trace.spans import load_spans
-
-    path = folder / "spans.npz"
-    return load_spans(path) if path.is_file() else None

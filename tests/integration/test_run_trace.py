@@ -31,7 +31,17 @@ def test_the_trace_of_a_run_holds_every_span_phase_flow_and_counter(cli, home) -
         inner = {s.parent: s for s in slices if s.name == "predict" and s.depth > 0}
         assert all(inner[q.id].ts == q.ts for q in queries)
         phases = {s.name for s in slices if s.category == "phase"}
-        assert {"plan", "image", "create", "start", "load", "warm-up", "measure", "accuracy", "collect"} <= phases
+        assert {
+            "plan",
+            "image",
+            "create",
+            "start",
+            "load",
+            "warm-up",
+            "measure",
+            "accuracy",
+            "collect",
+        } <= phases
         assert all(s.dur >= 0 for s in slices), "no slice is left open"
         (run,) = [s for s in slices if s.name == "run"]
         assert run.args["manifest_digest"] == record["bundle"]["manifest_digest"]
@@ -44,3 +54,19 @@ def test_the_trace_of_a_run_holds_every_span_phase_flow_and_counter(cli, home) -
         (measure,) = [s for s in slices if s.name == "measure"]
         assert all(measure.ts <= q.ts and q.ts + q.dur <= measure.ts + measure.dur for q in queries)
         assert all(run.ts <= s.ts for s in slices)
+
+
+def test_the_summary_says_where_the_time_went(cli) -> None:
+    record = cli("run", "digits-png", *HERE, "--duration", "200ms", "--json").document()
+    rows = cli("trace", "summary", "--json").document()["rows"]
+    steps = {(row["pass"], row["step"]): row for row in rows}
+    assert steps["accuracy", "decode"]["count"] == 360
+    assert steps["accuracy", "argsort"]["p50_ns"] > 0
+    assert steps["measure", "query"]["count"] == min(20_000, record["result"]["queries"])
+    assert "decode" in cli("trace", "summary", record["run_id"]).stdout
+
+
+def test_a_run_without_a_trace_has_no_summary(cli) -> None:
+    cli("run", "digits-cnn", *HERE, "--duration", "200ms", "--trace", "none")
+    error = cli("trace", "summary", "--json").error(2, "reference-not-found")
+    assert "--trace model" in error["hint"]
