@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import tokenize
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -130,7 +131,7 @@ def _load_latencies(folder: Path, queries: int) -> Any:
     try:
         # Mapped, not read: a header that promises more than the file holds is refused before memory is taken.
         latencies = np.load(folder / _HEADLINE, allow_pickle=False, mmap_mode="r")
-    except (OSError, ValueError, TypeError, SyntaxError, EOFError) as error:
+    except (OSError, ValueError, TypeError, SyntaxError, EOFError, tokenize.TokenError) as error:
         raise ProtocolBroken(f"the worker's latencies can't be read: {error}", where=_HEADLINE) from error
     if latencies.ndim != 1 or latencies.dtype != np.int64 or len(latencies) != queries or latencies.min() < 0:
         raise ProtocolBroken("the worker's latencies are not what it said of them", where=_HEADLINE)

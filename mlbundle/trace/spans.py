@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import sys
+import tokenize
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -177,7 +178,10 @@ def _array(content: bytes, name: str) -> NDArray[Any]:
     stream = io.BytesIO(content)
     if np.lib.format.read_magic(stream) != (1, 0):
         raise ValueError(f"{name} is of an unknown version")
-    shape, _, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=_MAX_HEADER_BYTES)
+    try:
+        shape, _, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=_MAX_HEADER_BYTES)
+    except tokenize.TokenError as error:  # from Python 3.12 on NumPy lets the tokenizer's own error through
+        raise ValueError(f"the header of {name} can't be read: {error}") from error
     is_table = name == _STRINGS
     expected = (
         dtype == np.dtype(f"<U{dtype.itemsize // 4}") and dtype.itemsize if is_table else dtype == "<i8"

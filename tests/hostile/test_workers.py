@@ -125,6 +125,10 @@ LIES = {
         "head = npy(np.zeros(1, np.int64)).replace(b'(1,), }          ', b'(9999999999,), } '); greet(); results(latencies=head); end()",
         ProtocolBroken,
     ),
+    "latencies with a nested header": (
+        "head = b'\\x93NUMPY\\x01\\x00' + struct.pack('<H', 2000) + b'(' * 2000; greet(); results(latencies=head); end()",
+        ProtocolBroken,
+    ),
     "no array at all": ("greet(); results(latencies=b'hello'); end()", ProtocolBroken),
     "a path upwards": ("greet(); file('../../evil', b'x')", ProtocolBroken),
     "an absolute path": ("greet(); file('/tmp/mlbundle-evil', b'x')", ProtocolBroken),
