@@ -100,8 +100,8 @@ def _call(command: list[str], report: Callable[[str], None], what: str) -> None:
         try:
             for line in process.stdout:
                 lines.append(line.rstrip())
-                if line.startswith(("Collecting", "Downloading", "Installing", "  Downloading")):
-                    report(line.strip())
+                if line.strip().startswith(("Downloading", "Installing")):
+                    report("  " + line.strip())
         except BaseException:
             process.kill()
             raise
