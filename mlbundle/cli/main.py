@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -124,31 +125,59 @@ def cli(verbose: int, quiet: bool, color: str) -> None:
     output.configure(verbosity=-1 if quiet else verbose, color=color)
 
 
-def _on_sigterm(_signum: int, _frame: FrameType | None) -> NoReturn:
-    from mlbundle.errors import EXIT_TERMINATED
+class _Signals:
+    """The first Ctrl-C or SIGTERM ends the command; while it cleans up, the next ones are passed over.
 
-    raise SystemExit(EXIT_TERMINATED)
+    The fourth ends it at once: a worker notices that its host is gone, and the next command closes the run.
+    """
+
+    _PATIENCE = 3
+
+    def __init__(self) -> None:
+        self.status = 0
+        self._seen = 0
+
+    def install(self) -> None:
+        """Take both signals."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, _frame: FrameType | None) -> None:
+        from mlbundle.errors import EXIT_INTERRUPTED, EXIT_TERMINATED
+
+        self._seen += 1
+        if self._seen == 1:
+            self.status = EXIT_TERMINATED if number == signal.SIGTERM else EXIT_INTERRUPTED
+            raise KeyboardInterrupt
+        if self._seen > self._PATIENCE:
+            os._exit(self.status)
+
+
+_signals = _Signals()
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; never lets a traceback through unless `-vv` asks for it."""
-    signal.signal(signal.SIGTERM, _on_sigterm)
+    _signals.install()
     sys.exit(_run(list(sys.argv[1:] if arguments is None else arguments)))
 
 
 def _run(arguments: list[str]) -> int:
-    from mlbundle.errors import EXIT_INTERRUPTED, EXIT_USAGE, MlbundleError
+    from mlbundle.errors import EXIT_INTERRUPTED, EXIT_TERMINATED, EXIT_USAGE, MlbundleError
 
     try:
         result: Any = cli.main(arguments, prog_name="mlbundle", standalone_mode=False)
+        sys.stdout.flush()
     except MlbundleError as error:
         return _report(error, arguments)
-    except click.exceptions.Abort:
-        return EXIT_INTERRUPTED
-    except KeyboardInterrupt:
+    except (click.exceptions.Abort, KeyboardInterrupt):
         from mlbundle.errors import Interrupted
 
-        return _report(Interrupted("stopped by the user"), arguments)
+        failure = Interrupted(
+            "stopped by a signal" if _signals.status == EXIT_TERMINATED else "stopped by the user"
+        )
+        failure.exit_code = _signals.status or EXIT_INTERRUPTED
+        return _report(failure, arguments)
     except click.ClickException as error:
         from mlbundle.errors import UsageError
 
@@ -158,13 +187,20 @@ def _run(arguments: list[str]) -> int:
             arguments,
         )
         return EXIT_USAGE
+    except SystemExit as ended:
+        # click leaves like this, and wraps stdout, when the reader of our output went away.
+        return 0 if type(sys.stdout) is click.utils.PacifyFlushWrapper else _status(ended)
     except BrokenPipeError:
         # The reader of our output went away (`mlbundle … | head`): not an error of ours.
-        sys.stderr.close()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return 0
     except Exception as error:  # noqa: BLE001 - the last line of defence against a traceback
         return _internal(error, arguments)
     return result if isinstance(result, int) else 0
+
+
+def _status(ended: SystemExit) -> int:
+    return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
 
 
 def _report(error: Any, arguments: list[str]) -> int:

@@ -69,8 +69,10 @@ class _Cpus(click.ParamType[tuple[int, ...]]):
             match = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)
             if match is None:
                 self.fail(f"{value!r} is no list of CPUs; write for example 0 or 0,2 or 0-3", param, ctx)
-            first = int(match.group(1))
-            numbers.update(range(first, int(match.group(2) or first) + 1))
+            first, last = int(match.group(1)), int(match.group(2) or match.group(1))
+            if last < first:
+                self.fail(f"{part!r} counts backwards; write for example 0-3", param, ctx)
+            numbers.update(range(first, last + 1))
         return tuple(sorted(numbers))
 
 

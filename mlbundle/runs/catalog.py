@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import ReferenceNotFound
 from mlbundle.resources import built_in_models
 from mlbundle.runs.execute import DATABASE
-from mlbundle.runs.folder import RECORD, read_record
+from mlbundle.runs.folder import read_record, run_folders
 from mlbundle.store.database import RunDatabase
 
 if TYPE_CHECKING:
@@ -90,11 +91,13 @@ def built_in_bundles() -> list[dict[str, Any]]:
 
 
 def _database(settings: Settings) -> RunDatabase:
-    path = settings.data_dir / DATABASE
-    database = RunDatabase(path)
-    if not path.exists() and settings.runs_dir.is_dir():
-        for folder in sorted(settings.runs_dir.iterdir()):
-            record = read_record(folder) if (folder / RECORD).is_file() else None
+    """Return the index, after taking in every finished run that it does not know yet."""
+    database = RunDatabase(settings.data_dir / DATABASE)
+    folders = {folder.name: folder for folder in run_folders(settings)}
+    if folders:
+        for run_id in sorted(set(folders) - set(database.run_ids())):
+            record = read_record(folders[run_id])
             if record is not None:
-                database.add(record)
+                with suppress(KeyError, TypeError, AttributeError):  # a document of somebody else's
+                    database.add(record)
     return database

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import tokenize
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 # Two clocks that differ by less than this are the same clock, read a moment apart.
 _SAME_CLOCK_NS = 5_000_000
+_LATEST_NS = 1 << 62
 _HEADLINE = "passes/01-measure/latencies.npy"
 
 
@@ -131,8 +131,12 @@ def _load_latencies(folder: Path, queries: int) -> Any:
     try:
         # Mapped, not read: a header that promises more than the file holds is refused before memory is taken.
         latencies = np.load(folder / _HEADLINE, allow_pickle=False, mmap_mode="r")
-    except (OSError, ValueError, TypeError, SyntaxError, EOFError, tokenize.TokenError) as error:
-        raise ProtocolBroken(f"the worker's latencies can't be read: {error}", where=_HEADLINE) from error
+    except Exception as error:  # NumPy lets errors of many kinds through for a stranger's bytes
+        raise ProtocolBroken(
+            f"the worker's latencies can't be read: {error}"[:1000], where=_HEADLINE
+        ) from error
+    if not isinstance(latencies, np.ndarray):
+        raise ProtocolBroken("the worker's latencies are no array", where=_HEADLINE)
     if latencies.ndim != 1 or latencies.dtype != np.int64 or len(latencies) != queries or latencies.min() < 0:
         raise ProtocolBroken("the worker's latencies are not what it said of them", where=_HEADLINE)
     return latencies
@@ -154,9 +158,10 @@ def write_trace(folder: Path, plan: RunPlan, findings: Findings, timeline: Timel
     from mlbundle.trace.spans import load_spans, merge_spans, save_spans
 
     parts = [load_spans(path) for path in sorted(folder.glob("passes/*/spans.npz"))]
-    offset_ns = _clock_offset_ns(findings, timeline.clocks[0])
-    if offset_ns:
-        parts = [dataclasses.replace(part, start_ns=part.start_ns - offset_ns) for part in parts]
+    if findings.clock_offset_ns:
+        parts = [
+            dataclasses.replace(part, start_ns=part.start_ns - findings.clock_offset_ns) for part in parts
+        ]
     spans = merge_spans(parts)
     save_spans(folder / "spans.npz", spans)
     # The trace is written inside the last phase: it ends, for the trace, where the clocks were read last.
@@ -185,11 +190,16 @@ def write_trace(folder: Path, plan: RunPlan, findings: Findings, timeline: Timel
 _WORKER_PHASES = ("load", "warm-up", "measure", "accuracy")
 
 
-def _clock_offset_ns(findings: Findings, host: Mapping[str, int]) -> int:
-    """Return by how much the worker's monotonic clock is ahead of ours, by way of the real-time clock."""
-    worker = findings.hello.clocks if findings.hello is not None else {}
+def clock_offset_ns(worker: Mapping[str, int], host: Mapping[str, int]) -> int:
+    """Return by how much the worker's monotonic clock is ahead of ours, by way of the real-time clock.
+
+    Zero where both are the same clock, as in every container of this machine. Raises ProtocolBroken for clocks that
+    can't be.
+    """
     if "monotonic" not in worker or "realtime" not in worker:
         return 0
+    if not all(0 <= worker[name] < _LATEST_NS for name in ("monotonic", "realtime")):
+        raise ProtocolBroken("the worker's clocks can't be", where="hello")
     offset = (worker["monotonic"] - worker["realtime"]) - (host["monotonic"] - host["realtime"])
     return 0 if abs(offset) < _SAME_CLOCK_NS else offset
 

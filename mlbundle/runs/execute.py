@@ -5,13 +5,22 @@ However it ends — completed, failed, cancelled — the worker is gone, the rec
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.analysis.claims import check_accuracy, validity_reasons
-from mlbundle.errors import MlbundleError, ProtocolBroken, internal_error
-from mlbundle.runs.collect import Timeline, collect_measure, read_accuracy, read_measure, write_trace
+from mlbundle.errors import EnvironmentLacks, MlbundleError, ProtocolBroken, StorageFailed, internal_error
+from mlbundle.manifest.versions import VersionConstraint
+from mlbundle.runs.collect import (
+    Timeline,
+    clock_offset_ns,
+    collect_measure,
+    read_accuracy,
+    read_measure,
+    write_trace,
+)
 from mlbundle.runs.folder import JOB, WORKER_LOG, RunFolder
 from mlbundle.runs.queue import MachineLock
 from mlbundle.runs.record import Findings, build_record
@@ -42,6 +51,7 @@ class Execution:
         self._windows: list[Window] = []
         self._results: dict[str, Result] = {}
         self._clocks = (clock_snapshot(), clock_snapshot())
+        self._index_error: StorageFailed | None = None
         self.record: dict[str, Any] | None = None
 
     def events(self) -> Generator[Event]:
@@ -58,12 +68,21 @@ class Execution:
                 self._finish(folder, "failed")
                 yield folder.append(_failed_event(failure), source="host")
                 yield folder.append(End(status="failed", clocks=clock_snapshot()), source="host")
-                raise
+                raise failure from error
             except BaseException:
                 # Ctrl-C, SIGTERM, or a consumer that lost interest: there is no one left to yield to.
                 self._finish(folder, "cancelled")
                 folder.append(End(status="cancelled", clocks=clock_snapshot()), source="host")
                 raise
+            if self._index_error is not None:
+                yield folder.append(
+                    Warned(
+                        reference=self._index_error.reference,
+                        message=f"the run is kept in its folder and not in the index: {self._index_error.message}",
+                        hint=self._index_error.hint,
+                    ),
+                    source="host",
+                )
             yield folder.append(End(status="completed", clocks=clock_snapshot()), source="host")
 
     def _queue_and_run(self, folder: RunFolder) -> Iterator[Event]:
@@ -73,6 +92,9 @@ class Execution:
             yield folder.append(Phase(name=name, state="begun", t_ns=start_ns), source="host")
             yield folder.append(Phase(name=name, state="done", t_ns=end_ns), source="host")
         with closing(MachineLock()) as lock:
+            if not lock.available:
+                message = "no lock file can be made here: others may measure at the same time"
+                yield folder.append(Warned(reference="machine-not-locked", message=message), source="host")
             if not plan.options.concurrent:
                 yield from self._queue(folder, lock)
             self._clocks = (clock_snapshot(), self._clocks[1])
@@ -116,9 +138,13 @@ class Execution:
     def _take(self, folder: RunFolder, event: Event) -> Iterator[Event]:
         if isinstance(event, Failed | End):
             return  # the host says both in its own words, once
-        yield folder.append(event, source="worker")
         if isinstance(event, Hello):
             self._findings.hello = event
+            self._findings.clock_offset_ns = clock_offset_ns(event.clocks, clock_snapshot())
+        event = dataclasses.replace(event, t_ns=event.t_ns - self._findings.clock_offset_ns)
+        yield folder.append(event, source="worker")
+        if isinstance(event, Hello):
+            self._check_framework(event)
             yield from self._phase(folder, "start", "done")
         elif isinstance(event, Phase):
             self._phases.take(event)
@@ -126,6 +152,17 @@ class Execution:
             self._windows.append(event)
         elif isinstance(event, Result):
             self._results[event.pass_kind] = event
+
+    def _check_framework(self, hello: Hello) -> None:
+        """Refuse an environment whose framework is not one that the manifest allows (a foreign `--python`)."""
+        wanted = self._plan.model.framework
+        installed = hello.facts["distributions"].get(wanted.name.lower())
+        if installed is not None and not VersionConstraint.parse(wanted.version).allows(installed):
+            raise EnvironmentLacks(
+                f"the worker has {wanted.name} {installed}, the manifest wants {wanted.version}",
+                where="/framework/version",
+                hint="leave out --python, or install a version that fits",
+            )
 
     def _phase(self, folder: RunFolder, name: str, state: str) -> Iterator[Event]:
         event = folder.append(Phase(name=name, state=state, t_ns=time.monotonic_ns()), source="host")
@@ -144,7 +181,8 @@ class Execution:
         findings.resources = {"worker_peak_memory_bytes": measured.peak_memory_bytes}
         findings.validity_reasons = validity_reasons(
             queries=measured.queries,
-            settled=measured.warm_up_settled,
+            # A warm-up of a length that the user chose is the user's to judge; the record says whether it settled.
+            settled=measured.warm_up_settled or self._warm_up_chosen(),
             concurrent=self._plan.options.concurrent,
         )
         self._clocks = (self._clocks[0], clock_snapshot())
@@ -153,6 +191,9 @@ class Execution:
             write_trace(folder.path, self._plan, findings, timeline)
         findings.passes = _passes(folder)
         findings.files |= {name: file for name, file in _FILES.items() if (folder.path / file).is_file()}
+
+    def _warm_up_chosen(self) -> bool:
+        return bool((self._plan.options.scenario_options or {}).get("warmup", "auto") != "auto")
 
     def _verify(self, job: Job) -> None:
         if job.accuracy is None:
@@ -174,7 +215,11 @@ class Execution:
         self._findings.phases_s = self._phases.seconds()
         self.record = build_record(self._plan, status, self._findings)
         folder.write_record(self.record)
-        RunDatabase(self._settings.data_dir / DATABASE).add(self.record)
+        try:
+            RunDatabase(self._settings.data_dir / DATABASE).add(self.record)
+        except StorageFailed as error:
+            # The folder is the truth; the index takes it in when it can be used again.
+            self._index_error = error
 
 
 _FILES = {"job": JOB, "outputs": "outputs.npz", "log": WORKER_LOG, "events": "events.jsonl"}

@@ -6,18 +6,21 @@ import dataclasses
 import fcntl
 import json
 import os
+import re
 import secrets
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from mlbundle.files import storage_failed, write_atomically
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
     from types import TracebackType
 
+    from mlbundle.config import Settings
     from mlbundle.wire.events import Event
     from mlbundle.wire.job import Job
 
@@ -27,6 +30,7 @@ OWNER_LOCK = "owner.lock"
 JOB = "job.json"
 TRACE = "trace.pftrace.gz"
 WORKER_LOG = "worker.log"
+_RUN_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6}")
 
 
 def new_run_id() -> str:
@@ -83,19 +87,31 @@ class RunFolder:
         write_atomically(self.path / RECORD, json.dumps(record, indent=2).encode())
 
 
-def is_owned(folder: Path) -> bool:
-    """Return whether a living process drives the run of this folder."""
+@contextmanager
+def owned(folder: Path) -> Iterator[bool]:
+    """Take the ownership of a run's folder for the block; gives False when a living process has it."""
     try:
-        descriptor = os.open(folder / OWNER_LOCK, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(
+            folder / OWNER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644
+        )
     except OSError:
-        return False
+        yield False
+        return
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
+        yield False
+    else:
+        yield True
     finally:
         os.close(descriptor)
-    return False
+
+
+def run_folders(settings: Settings) -> list[Path]:
+    """Return the folders of all runs, oldest first; whatever else lies there is passed over."""
+    if not settings.runs_dir.is_dir():
+        return []
+    return sorted(p for p in settings.runs_dir.iterdir() if _RUN_ID.fullmatch(p.name) and p.is_dir())
 
 
 def read_record(folder: Path) -> dict[str, Any] | None:

@@ -203,9 +203,11 @@ def _process(
 
     _check_trust(model, trusted=trusted)
     if options.python is not None:
-        if not options.python.is_file():
-            raise UsageError(f"there is no Python at {options.python}")
-        return ProcessRuntime(options.python, {"python": str(options.python)}, isolation="unpinned")
+        # Not resolved: an environment's Python is a link, and what it is the Python of lies beside the link.
+        python = options.python.absolute()
+        if not python.is_file():
+            raise UsageError(f"there is no Python at {python}")
+        return ProcessRuntime(python, {"python": str(python)}, isolation="unpinned")
     lock = _lock_path(select_lock(framework, this_architecture(), options.accelerator))
     environment = ensure_environment(settings.cache_dir, framework.name.lower(), lock, report=report)
     described = {"lock": lock.name, "lock_sha256": environment.lock_sha256}

@@ -18,6 +18,11 @@ class MachineLock:
     def __init__(self) -> None:
         self._descriptor = _open_lock_file()
 
+    @property
+    def available(self) -> bool:
+        """Whether there is a lock file that all users of this machine share."""
+        return self._descriptor is not None
+
     def acquire(self, timeout_s: float) -> bool:
         """Wait up to `timeout_s` for the machine; True when it is ours until `close`."""
         if self._descriptor is None:
@@ -43,10 +48,15 @@ class MachineLock:
 def _open_lock_file() -> int | None:
     system = Path("/run/lock")
     path = (system if os.access(system, os.W_OK) else Path(tempfile.gettempdir())) / "mlbundle"
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+        # Without O_CREAT first: in a sticky folder the kernel may refuse to "create" another user's file.
+        descriptor = os.open(path, flags)
     except OSError:
-        return None
+        try:
+            descriptor = os.open(path, flags | os.O_CREAT, 0o666)
+        except OSError:
+            return None
     with suppress(OSError):  # another user's file has these rights already
         os.fchmod(descriptor, 0o666)
     return descriptor

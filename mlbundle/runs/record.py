@@ -5,6 +5,7 @@ Records are shared: the environment is an allow-list, and home folders are writt
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from mlbundle import __version__
 from mlbundle.platforms import machine_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from mlbundle.analysis.claims import AccuracyCheck
     from mlbundle.runs.plan import RunPlan
@@ -29,6 +30,7 @@ class Findings:
 
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     hello: Hello | None = None
+    clock_offset_ns: int = 0
     result: dict[str, Any] = field(default_factory=dict)
     accuracy: AccuracyCheck | None = None
     outputs: dict[str, Any] = field(default_factory=dict)
@@ -81,7 +83,7 @@ def build_record(plan: RunPlan, status: str, findings: Findings) -> dict[str, An
         "passes": findings.passes,
         "phases_s": findings.phases_s,
         "files": findings.files,
-        "error": findings.error,
+        "error": _redacted(findings.error),
         "command": " ".join(redact(part) for part in options.command),
         "started_at": _iso(findings.started_at),
         "finished_at": _iso(datetime.now(UTC)),
@@ -90,19 +92,17 @@ def build_record(plan: RunPlan, status: str, findings: Findings) -> dict[str, An
     return record
 
 
-def partial_record(
-    run_id: str, job: Mapping[str, Any], events: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
+def partial_record(run_id: str, job: Mapping[str, Any], first_event: Mapping[str, Any]) -> dict[str, Any]:
     """Return the record of a run whose owner died: what its folder still says."""
-    name = str(events[0].get("message", "")) if events else ""
+    name, _, version = str(first_event.get("message", "")).rpartition(":")
     stamp = datetime.strptime(run_id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
     return {
         "schema": SCHEMA,
         "run_id": run_id,
         "status": "partial",
         "validity": {"valid": False, "reasons": ["the process that drove the run died before its end"]},
-        "bundle": {"name": name or "unknown", "version": "", "manifest_digest": "", "set_digest": ""},
-        "framework": {"name": str(job.get("model", {}).get("predictor", "unknown")), "version": ""},
+        "bundle": {"name": name or "unknown", "version": version, "manifest_digest": "", "set_digest": ""},
+        "framework": {"name": str((job.get("model") or {}).get("predictor", "unknown")), "version": ""},
         "runtime": "unknown",
         "isolation": "unknown",
         "image": None,
@@ -125,9 +125,17 @@ def partial_record(
 
 
 def redact(text: str) -> str:
-    """Return a text without the user's home folder."""
+    """Return a text with the user's home folder written as `~`."""
     home = str(Path.home())
-    return text.replace(home, "~") if len(home) > 1 else text
+    return re.sub(rf"{re.escape(home)}(?=/|$)", "~", text) if len(home) > 1 else text
+
+
+def _redacted(value: Any) -> Any:
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {name: _redacted(item) for name, item in value.items()}
+    return [_redacted(item) for item in value] if isinstance(value, list) else value
 
 
 def _framework_version(plan: RunPlan, findings: Findings) -> str:
@@ -152,7 +160,7 @@ def _environment(plan: RunPlan, findings: Findings, isolation: Mapping[str, Any]
             "scratch_bytes": plan.limits.scratch_bytes,
         },
         "isolation": isolation["summary"],
-        **({"python_environment": isolation["environment"]} if "environment" in isolation else {}),
+        **({"python_environment": _redacted(isolation["environment"])} if "environment" in isolation else {}),
     }
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from mlbundle.errors import EngineUnavailable
+from mlbundle.errors import EngineUnavailable, StorageFailed
 from mlbundle.files import write_atomically
 from mlbundle.runs.execute import DATABASE
-from mlbundle.runs.folder import EVENTS, JOB, RECORD, is_owned
+from mlbundle.runs.folder import EVENTS, JOB, RECORD, owned, run_folders
 from mlbundle.runs.record import partial_record
 from mlbundle.store.database import RunDatabase
 
@@ -18,36 +19,43 @@ if TYPE_CHECKING:
 
     from mlbundle.config import Settings
 
+_MOST_LINE = 1 << 16
+
 
 def recover_left_runs(settings: Settings) -> list[str]:
     """Close every run that nobody drives any more; returns their ids. Cheap when there is none."""
-    if not settings.runs_dir.is_dir():
-        return []
-    left = [
-        folder
-        for folder in sorted(settings.runs_dir.iterdir())
-        if folder.is_dir()
-        and not folder.name.startswith(".")
-        and not (folder / RECORD).exists()
-        and not is_owned(folder)
+    folders = run_folders(settings)
+    closed = [
+        folder.name for folder in folders if not (folder / RECORD).exists() and _close(folder, settings)
     ]
-    from mlbundle.runtime.process import remove_left_scratch
-
-    for folder in left:
-        _close(folder, settings)
-        remove_left_scratch(folder.name)
-    if left:
-        _remove_containers([folder.name for folder in left])
-    return [folder.name for folder in left]
+    _remove_left_scratch(folders)
+    if closed:
+        _remove_containers(closed)
+    return closed
 
 
-def _close(folder: Path, settings: Settings) -> None:
-    try:
-        record = partial_record(folder.name, _job(folder), _events(folder))
-    except ValueError:
-        return  # not a folder of ours
-    write_atomically(folder / RECORD, json.dumps(record, indent=2).encode())
-    RunDatabase(settings.data_dir / DATABASE).add(record)
+def _close(folder: Path, settings: Settings) -> bool:
+    """Write a partial record, unless somebody drives the run or it was finished meanwhile."""
+    with owned(folder) as ours:
+        if not ours or (folder / RECORD).exists():
+            return False
+        record = partial_record(folder.name, _job(folder), _first_event(folder))
+        write_atomically(folder / RECORD, json.dumps(record, indent=2).encode())
+    with suppress(StorageFailed):
+        RunDatabase(settings.data_dir / DATABASE).add(record)
+    return True
+
+
+def _remove_left_scratch(folders: list[Path]) -> None:
+    """Remove scratch folders of runs that are over: a second signal may have cut their clean-up short."""
+    from mlbundle.runtime.process import left_scratch
+
+    left = left_scratch()
+    for folder in folders:
+        if folder.name in left and (folder / RECORD).exists():
+            with owned(folder) as ours:
+                if ours:
+                    shutil.rmtree(left[folder.name], ignore_errors=True)
 
 
 def _job(folder: Path) -> dict[str, Any]:
@@ -58,13 +66,12 @@ def _job(folder: Path) -> dict[str, Any]:
     return {}
 
 
-def _events(folder: Path) -> list[dict[str, Any]]:
-    found = []
-    with suppress(OSError):
-        for line in (folder / EVENTS).read_text("utf-8", "replace").splitlines():
-            with suppress(ValueError):
-                found.append(json.loads(line))
-    return found
+def _first_event(folder: Path) -> dict[str, Any]:
+    with suppress(OSError, ValueError), (folder / EVENTS).open(encoding="utf-8", errors="replace") as stream:
+        event = json.loads(stream.readline(_MOST_LINE))
+        if isinstance(event, dict):
+            return event
+    return {}
 
 
 def _remove_containers(run_ids: list[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -49,8 +50,8 @@ class ExitState:
 class Connection(Protocol):
     """A running worker."""
 
-    def send(self, data: bytes) -> None:
-        """Write to the worker's stdin."""
+    def send(self, data: bytes, timeout_s: float) -> None:
+        """Write to the worker's stdin; raises WorkerHung when it does not read for `timeout_s`."""
 
     def read(self, timeout_s: float) -> bytes | None:
         """Return what the worker wrote to stdout; None after `timeout_s` of silence, b'' at the end."""
@@ -96,8 +97,10 @@ class WorkerLog:
         """Take a piece of stderr."""
         room = LOG_CAP_BYTES - self._written
         if room > 0:
-            self._stream.write(data[:room])
-            self._stream.flush()
+            # A full disk must not end a run whose log is all that no longer fits: the tail is kept in any case.
+            with suppress(OSError):
+                self._stream.write(data[:room])
+                self._stream.flush()
             self._written += len(data[:room])
         *whole, self._partial = (self._partial + data).split(b"\n")
         self._partial = self._partial[-4096:]
@@ -111,7 +114,8 @@ class WorkerLog:
 
     def close(self) -> None:
         """Close the file."""
-        self._stream.close()
+        with suppress(OSError):
+            self._stream.close()
 
     def _keep(self, line: bytes) -> None:
         if line.strip():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from mlbundle.errors import ProtocolBroken, WorkerCrashed, WorkerExceeded, WorkerFailed, WorkerHung
 from mlbundle.files import storage_failed
 from mlbundle.wire import frames
-from mlbundle.wire.events import FAULTS, End, Event, Failed, Hello, event_from_document
+from mlbundle.wire.events import FAULTS, End, Event, Failed, Hello, Phase, Result, event_from_document
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -23,12 +22,26 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.25
 _SCRATCH_POLL_S = 0.5
-_EXIT_TIMEOUT_S = 10.0
-# Days of windows, two a second, come to less.
-MAX_EVENT_BYTES = 64 << 20
+_EXIT_TIMEOUT_S = 60.0
+MAX_EVENT_TEXT_BYTES = 64 << 10
+MAX_RESULT_BYTES = 1 << 20
+MAX_TEXT = 4096
+WORKER_PHASES = ("load", "warm-up", "measure", "accuracy", "profile")
+# An honest worker says four things a second; what it may say grows with the time that it has been running.
+EVENT_BURST, EVENTS_PER_S = 5_000, 50
+EVENT_BURST_BYTES, EVENT_BYTES_PER_S = 16 << 20, 16 << 10
 MAX_DISTRIBUTIONS = 10_000
-_KINDS = "pilot|warm-up|measure|batch|repeat|accuracy|profile|cold-start|noop"
-ALLOWED_FILES = re.compile(rf"(?:passes/\d\d-(?:{_KINDS})/(?:latencies\.npy|spans\.npz)|outputs\.npz)\Z")
+
+
+def wanted_files(job: Job) -> frozenset[str]:
+    """Return the names of the files that a worker may send for this job."""
+    names = {"passes/00-warm-up/latencies.npy", "passes/01-measure/latencies.npy"}
+    traced = job.trace_level != "none"
+    if traced:
+        names.add("passes/01-measure/spans.npz")
+    if job.accuracy is not None:
+        names |= {"outputs.npz", *(["passes/02-accuracy/spans.npz"] if traced else [])}
+    return frozenset(names)
 
 
 @dataclass(frozen=True)
@@ -54,12 +67,15 @@ class _Conversation:
     def __init__(self, connection: Connection, job: Job, folder: Path, watch: Watch) -> None:
         self._connection = connection
         self._job = job
-        self._files = _FileReceiver(folder, watch.out_bytes)
+        self._files = _FileReceiver(folder, watch.out_bytes, wanted_files(job))
         self._watch = watch
         self._greeted = False
         self._event_bytes = 0
+        self._event_count = 0
+        self._result_kinds: set[str] = set()
         self._failed: Failed | None = None
         self._ended = False
+        self._begun_at = time.monotonic()
         self._heard_at = time.monotonic()
         self._looked_at = time.monotonic()
 
@@ -89,13 +105,13 @@ class _Conversation:
                     self._files.take(frame)
                     continue
                 self._count_event(len(frame.payload))
-                event = self._event(frame.document())
+                event = self._event(frame.document(), len(frame.payload))
                 if event is not None:
                     yield event
         except frames.FrameError as error:
             raise self._broken(str(error)) from error
 
-    def _event(self, document: dict[str, Any]) -> Event | None:
+    def _event(self, document: dict[str, Any], size_bytes: int) -> Event | None:
         if document.get("protocol") != frames.PROTOCOL:
             raise self._broken(
                 f"the worker speaks protocol {document.get('protocol')!r}, not {frames.PROTOCOL}"
@@ -104,19 +120,31 @@ class _Conversation:
             event = event_from_document(document)
         except (TypeError, ValueError) as error:
             raise self._broken(f"an event can't be read: {error}") from error
+        if size_bytes > (MAX_RESULT_BYTES if isinstance(event, Hello | Result) else MAX_EVENT_TEXT_BYTES):
+            raise self._broken(f"an event of {size_bytes} bytes")
         if isinstance(event, Hello) and self._greeted:
             raise self._broken("the worker said hello twice")
         if isinstance(event, Hello):
             self._check_hello(event)
             self._greeted = True
-            self._connection.send(frames.encode_document(frames.JOB, self._job.to_document()))
+            job = frames.encode_document(frames.JOB, self._job.to_document())
+            self._connection.send(job, self._watch.start_timeout_s)
         elif not self._greeted:
             raise self._broken("the worker did not say hello first")
         elif isinstance(event, Failed):
             self._failed = event
+        elif isinstance(event, Phase) and event.name not in WORKER_PHASES:
+            raise self._broken(f"a phase called {event.name[:80]!r} is not the worker's")
+        elif isinstance(event, Result):
+            self._check_result(event)
         elif isinstance(event, End):
             self._ended = True
         return event
+
+    def _check_result(self, event: Result) -> None:
+        if event.pass_kind not in {"measure", "accuracy"} or event.pass_kind in self._result_kinds:
+            raise self._broken(f"a result of a pass called {event.pass_kind[:80]!r} is not wanted")
+        self._result_kinds.add(event.pass_kind)
 
     def _check_hello(self, hello: Hello) -> None:
         distributions = hello.facts.get("distributions")
@@ -128,9 +156,13 @@ class _Conversation:
 
     def _count_event(self, size_bytes: int) -> None:
         self._event_bytes += size_bytes
-        if self._event_bytes > MAX_EVENT_BYTES:
+        running_s = time.monotonic() - self._begun_at
+        most_events = EVENT_BURST + EVENTS_PER_S * running_s
+        most_bytes = EVENT_BURST_BYTES + EVENT_BYTES_PER_S * running_s
+        if self._event_count > most_events or self._event_bytes > most_bytes:
             raise WorkerExceeded(
-                f"the worker's events come to over {MAX_EVENT_BYTES} bytes", hint="see worker.log"
+                f"the worker talks too much: {self._event_count} events, {self._event_bytes} bytes in {running_s:.0f} s",
+                hint="see worker.log in the run's folder",
             )
 
     def _conclude(self, pending_bytes: int) -> None:
@@ -149,11 +181,11 @@ class _Conversation:
     def _worker_failed(self, event: Failed) -> WorkerFailed:
         fault = event.fault if event.fault in FAULTS else "mlbundle"
         return WorkerFailed(
-            str(event.message),
+            event.message[:MAX_TEXT],
             fault=fault,
-            where=str(event.reference),
+            where=event.reference[:MAX_TEXT],
             context=self._connection.tail() if fault in {"framework", "mlbundle"} else (),
-            hint=event.hint,
+            hint=event.hint[:MAX_TEXT] if event.hint else None,
         )
 
     def _check_silence(self) -> None:
@@ -197,9 +229,10 @@ def _describe(state: ExitState) -> str:
 class _FileReceiver:
     """Writes the files that a worker may send, under temporary names until they are whole."""
 
-    def __init__(self, folder: Path, cap_bytes: int) -> None:
+    def __init__(self, folder: Path, cap_bytes: int, wanted: frozenset[str]) -> None:
         self._folder = folder
         self._cap_bytes = cap_bytes
+        self._wanted = wanted
         self._total_bytes = 0
         self._seen: set[str] = set()
         self._name = ""
@@ -224,7 +257,8 @@ class _FileReceiver:
     def close(self) -> None:
         """Drop a file that is not whole."""
         if self._stream is not None:
-            self._stream.close()
+            with suppress(OSError):
+                self._stream.close()
             self._stream = None
             with suppress(OSError):
                 self._part().unlink()
@@ -233,8 +267,8 @@ class _FileReceiver:
         name, size = head.get("name"), head.get("size")
         if self._stream is not None:
             raise frames.FrameError("a file began inside another")
-        if not isinstance(name, str) or ALLOWED_FILES.match(name) is None or name in self._seen:
-            raise frames.FrameError(f"a file of the name {name!r} is not wanted")
+        if not isinstance(name, str) or name not in self._wanted or name in self._seen:
+            raise frames.FrameError(f"a file of the name {str(name)[:80]!r} is not wanted")
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
             raise frames.FrameError(f"a file of the size {size!r}")
         if self._total_bytes + size > self._cap_bytes:

@@ -12,13 +12,14 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from mlbundle.errors import EngineDied, EnvironmentLacks
+from mlbundle.errors import EngineDied, EnvironmentLacks, WorkerHung
 from mlbundle.platforms import usable_cpus
 from mlbundle.runtime.base import ExitState, Launch, WorkerLog
 from mlbundle.wire.job import ASSETS_IN_CONTAINER, WORKER_IN_CONTAINER
 
 if TYPE_CHECKING:
     import socket
+    from pathlib import Path
 
     from mlbundle.runtime.images import ResolvedImage
 
@@ -75,9 +76,9 @@ class DockerRuntime:
                 "auto_remove": True,
                 "log_config": {"Type": "none"},
                 "ipc_mode": "private",
-                "binds": [
-                    f"{launch.assets}:{ASSETS_IN_CONTAINER}:ro",
-                    f"{launch.worker.path}:{WORKER_IN_CONTAINER}:ro",
+                "mounts": [
+                    _read_only(launch.assets, ASSETS_IN_CONTAINER),
+                    _read_only(launch.worker.path, WORKER_IN_CONTAINER),
                 ],
                 **cpus,
             },
@@ -90,27 +91,26 @@ class DockerRuntime:
 
         arguments = self.container_arguments(launch)
         host_config = self._client.api.create_host_config(**arguments.pop("host_config"))
-        container = ""
+        log = WorkerLog(launch.log)
         try:
             created = self._client.api.create_container(
                 **arguments, host_config=host_config, stdin_open=True, detach=False, network_disabled=True
             )
-            container = created["Id"]
-            return DockerConnection(self._client, container, WorkerLog(launch.log))
+            return DockerConnection(self._client, created["Id"], log)
         except docker.errors.APIError as error:
-            self._remove(container)
+            self._give_up(launch.run_id, log)
             raise EnvironmentLacks(
                 f"the engine refused to start the worker: {error.explanation or error}",
                 hint="see `mlbundle doctor` and the engine's log",
             ) from error
         except (OSError, requests.exceptions.RequestException) as error:
-            self._remove(container)
+            self._give_up(launch.run_id, log)
             raise EngineDied(
                 f"the container engine went away while the worker was started: {error}",
                 hint="restart the engine",
             ) from error
         except BaseException:
-            self._remove(container)
+            self._give_up(launch.run_id, log)
             raise
 
     def paths(self, launch: Launch) -> dict[str, str]:
@@ -129,10 +129,11 @@ class DockerRuntime:
             "network": False,
         }
 
-    def _remove(self, container: str) -> None:
-        if container:
-            with suppress(Exception):
-                self._client.api.remove_container(container, force=True)
+    def _give_up(self, run_id: str, log: WorkerLog) -> None:
+        """Remove the container by its label: an interrupted call may have made one whose id never reached us."""
+        log.close()
+        with suppress(Exception):
+            remove_left_containers(self._client, run_id)
 
 
 class DockerConnection:
@@ -152,11 +153,18 @@ class DockerConnection:
         self._waiter.start()
         client.api.start(container)
 
-    def send(self, data: bytes) -> None:
-        """Write to the container's stdin; a worker that is gone is noticed by `read`."""
-        self._socket.settimeout(30.0)
-        with suppress(BrokenPipeError, ConnectionError):
+    def send(self, data: bytes, timeout_s: float) -> None:
+        """Write to the container's stdin; one that is gone is noticed by `read`. Raises WorkerHung."""
+        self._socket.settimeout(timeout_s)
+        try:
             self._socket.sendall(data)
+        except TimeoutError:
+            raise WorkerHung(
+                f"the worker did not read its job for {timeout_s:.0f} s",
+                hint="see worker.log in the run's folder",
+            ) from None
+        except (BrokenPipeError, ConnectionError):
+            return
 
     def read(self, timeout_s: float) -> bytes | None:
         """Return bytes of stdout; stderr goes to the log on the way. Raises EngineDied."""
@@ -241,6 +249,11 @@ class DockerConnection:
             self._exit = ExitState(None, str(error))
             return
         self._exit = ExitState(int(answer["StatusCode"]))
+
+
+def _read_only(source: Path, target: str) -> dict[str, Any]:
+    # As a mount, not as "source:target:ro": a path may hold a colon.
+    return {"Type": "bind", "Source": str(source), "Target": target, "ReadOnly": True}
 
 
 def _attach(client: Any, container: str) -> socket.socket:

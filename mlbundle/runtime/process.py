@@ -18,13 +18,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mlbundle.errors import EnvironmentLacks
+from mlbundle.errors import EnvironmentLacks, WorkerHung
 from mlbundle.runtime.base import ExitState, Launch, WorkerLog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _READ_BYTES = 1 << 16
+_TAIL_READS = 64
 _SCRATCH_PREFIX = "mlbundle-scratch-"
 _PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 
@@ -43,6 +44,7 @@ class ProcessRuntime:
         """Start the worker in a session of its own."""
         scratch = _scratch(launch)
         command = [str(self._python), "-s", str(launch.worker.path)]
+        log = WorkerLog(launch.log)
         try:
             scratch.mkdir(mode=0o700)
             process = subprocess.Popen(
@@ -55,14 +57,18 @@ class ProcessRuntime:
                 start_new_session=True,
                 bufsize=0,
             )
-        except OSError as error:
-            raise EnvironmentLacks(
-                f"can't start the worker: {error.strerror}",
-                where=str(self._python),
-                hint="see `mlbundle doctor`",
-            ) from error
+        except BaseException as error:
+            log.close()
+            shutil.rmtree(scratch, ignore_errors=True)
+            if isinstance(error, OSError):
+                raise EnvironmentLacks(
+                    f"can't start the worker: {error.strerror}",
+                    where=str(self._python),
+                    hint="see `mlbundle doctor`",
+                ) from error
+            raise
         _limit(process.pid, launch)
-        return ProcessConnection(process, WorkerLog(launch.log), scratch)
+        return ProcessConnection(process, log, scratch)
 
     def paths(self, launch: Launch) -> dict[str, str]:
         """Return the host's own paths: nothing is mounted."""
@@ -82,9 +88,10 @@ def _scratch(launch: Launch) -> Path:
     return Path(tempfile.gettempdir()) / f"{_SCRATCH_PREFIX}{launch.run_id}"
 
 
-def remove_left_scratch(run_id: str) -> None:
-    """Remove the scratch folder of a run whose owner is gone."""
-    shutil.rmtree(Path(tempfile.gettempdir()) / f"{_SCRATCH_PREFIX}{run_id}", ignore_errors=True)
+def left_scratch() -> dict[str, Path]:
+    """Return the scratch folders that lie about: id of their run -> folder."""
+    found = Path(tempfile.gettempdir()).glob(f"{_SCRATCH_PREFIX}*")
+    return {path.name.removeprefix(_SCRATCH_PREFIX): path for path in found}
 
 
 def _variables(launch: Launch, scratch: Path) -> dict[str, str]:
@@ -122,11 +129,17 @@ class ProcessConnection:
         self._scratch = scratch
         self._open = [self._stdout, self._stderr]
 
-    def send(self, data: bytes) -> None:
-        """Write to the worker; a worker that is gone is noticed by `read`."""
+    def send(self, data: bytes, timeout_s: float) -> None:
+        """Write to the worker; one that is gone is noticed by `read`. Raises WorkerHung."""
+        os.set_blocking(self._stdin.fileno(), False)
         view = memoryview(data)
         with suppress(BrokenPipeError):
             while view:
+                if not select.select([], [self._stdin], [], timeout_s)[1]:
+                    raise WorkerHung(
+                        f"the worker did not read its job for {timeout_s:.0f} s",
+                        hint="see worker.log in the run's folder",
+                    )
                 view = view[os.write(self._stdin.fileno(), view) :]
 
     def read(self, timeout_s: float) -> bytes | None:
@@ -154,7 +167,9 @@ class ProcessConnection:
 
     def tail(self) -> list[str]:
         """Return the last lines of stderr, after reading what is still in the pipe."""
-        while self._stderr in self._open and select.select([self._stderr], [], [], 0)[0]:
+        for _ in range(_TAIL_READS):  # bounded: a worker may write for ever
+            if self._stderr not in self._open or not select.select([self._stderr], [], [], 0)[0]:
+                break
             self._take_stderr()
         return self._log.tail()
 

@@ -12,6 +12,7 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mlbundle.errors import DigestMismatch
 from mlbundle.files import locked, storage_failed, write_atomically
 
 if TYPE_CHECKING:
@@ -44,24 +45,38 @@ class BundleStore:
         folder, stamp = self._root / name, self._root / f"{name}.stamp.json"
         with locked(self._root / ".lock"):
             if not _unchanged(folder, stamp):
-                self._unpack(path, folder, stamp, progress)
+                self._unpack(path, folder, stamp, manifest_digest, progress)
         return StoredBundle(folder=folder, manifest_digest=manifest_digest, set_digest=set_digest)
 
     def _unpack(
-        self, path: Path, folder: Path, stamp: Path, progress: Callable[[int, int], None] | None
+        self,
+        path: Path,
+        folder: Path,
+        stamp: Path,
+        manifest_digest: str,
+        progress: Callable[[int, int], None] | None,
     ) -> None:
         from mlbundle.bundle.unpack import unpack
 
         try:
             stamp.unlink(missing_ok=True)
-            if folder.exists():
-                _set_modes(folder, folders=0o700, files=0o600)
-                shutil.rmtree(folder)
-            unpack(path, folder, progress)
+            _remove(folder)
+            unpacked = unpack(path, folder, progress)
+            if unpacked.manifest_digest != manifest_digest:
+                _remove(folder)
+                raise DigestMismatch(
+                    "the bundle was replaced by another while it was read", where=str(path), hint="try again"
+                )
             _set_modes(folder, folders=0o755, files=0o444)
             write_atomically(stamp, json.dumps(_fingerprint(folder)).encode())
         except OSError as error:
             raise storage_failed(error, folder) from error
+
+
+def _remove(folder: Path) -> None:
+    if folder.exists():
+        _set_modes(folder, folders=0o700, files=0o600)
+        shutil.rmtree(folder)
 
 
 def _fingerprint(folder: Path) -> dict[str, list[int]]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     Int64Array = NDArray[np.int64]
 
 LEVELS = {1: "model", 2: "framework", 3: "system"}
-MAX_ROWS = 8_000_000
+MAX_ROWS = 2_000_000
 MAX_STRINGS = 65_536
 MAX_STRING_CHARACTERS = 1024
 _MAX_FILE_BYTES = 1 << 30

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-CLOCKS = ("monotonic", "realtime", "boottime")
-
 
 def clock_snapshot() -> dict[str, int]:
     """Return nanoseconds of CLOCK_MONOTONIC, CLOCK_REALTIME and, where there is one, CLOCK_BOOTTIME.

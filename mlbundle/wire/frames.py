@@ -38,12 +38,20 @@ class Frame(NamedTuple):
     def document(self) -> dict[str, Any]:
         """Return the payload as a JSON object; raises FrameError otherwise."""
         try:
-            value = json.loads(self.payload.decode("utf-8"))
-        except (UnicodeDecodeError, ValueError, RecursionError) as error:
+            value = json.loads(self.payload.decode("utf-8"), parse_constant=_refuse_constant)
+            if (
+                b"\\u" in self.payload
+            ):  # escapes can hold lone surrogates, which no file and no terminal takes
+                json.dumps(value, ensure_ascii=False).encode("utf-8")
+        except (ValueError, RecursionError) as error:
             raise FrameError("a frame of type {} holds no JSON: {}".format(self.kind, error)) from None
         if not isinstance(value, dict):
             raise FrameError("a frame of type {} holds no JSON object".format(self.kind))
         return value
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError("{} is no JSON".format(name))
 
 
 def encode(kind: int, payload: bytes) -> bytes:

@@ -11,7 +11,7 @@ import traceback
 from mlbundle.wire import events, frames
 from mlbundle.wire.job import Job, job_from_document
 from mlbundle.worker.emit import Emitter, claim_standard_streams
-from mlbundle.worker.errors import EXIT_COMPLETED, EXIT_OF_FAULT, WorkerError
+from mlbundle.worker.errors import EXIT_COMPLETED, EXIT_OF_FAULT, MAX_TEXT, WorkerError
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
@@ -53,7 +53,7 @@ def main(pass_name: str) -> int:
         emitter.event(
             events.Failed(
                 reference="worker-internal",
-                message="{}: {}".format(type(error).__name__, error),
+                message="{}: {}".format(type(error).__name__, error)[:MAX_TEXT],
                 hint="this is a mistake in mlbundle; worker.log has the traceback",
                 fault="mlbundle",
             )

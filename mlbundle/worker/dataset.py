@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from typing import Any, Mapping, Sequence
 
 import numpy as np
@@ -46,8 +47,12 @@ class ArrayDataset(Dataset):
                     names = dict(zip(layers, arrays[:1]))
                 self._arrays = {layer: archive[name] for layer, name in names.items()}
                 self.labels = None if labels is None else archive[labels]
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
             raise bundle_error("dataset-unreadable", "can't read the dataset: {}".format(error)) from error
+        if any(array.ndim == 0 for array in self._arrays.values()) or (
+            self.labels is not None and np.ndim(self.labels) != 1
+        ):
+            raise bundle_error("dataset-shape", "arrays need an axis of samples, labels exactly one axis")
         lengths = {len(array) for array in self._arrays.values()}
         if len(lengths) != 1 or (self.labels is not None and len(self.labels) not in lengths):
             raise bundle_error(

@@ -8,6 +8,7 @@ import numpy as np
 
 from mlbundle.worker.errors import bundle_error
 from mlbundle.worker.pipeline.base import Ranked
+from mlbundle.worker.pipeline.classify import descending
 
 
 class TopK:
@@ -63,7 +64,7 @@ def _ranking(answer: Any) -> tuple[list[int], Sequence[str]]:
     if isinstance(answer, (list, tuple)) and answer and all(isinstance(item, str) for item in answer):
         return [], tuple(answer)
     try:
-        scores = np.asarray(answer, np.float64).reshape(-1)
+        order = descending(np.asarray(answer).reshape(-1))
     except (TypeError, ValueError):
         raise bundle_error(
             "answer-not-understood",
@@ -72,4 +73,4 @@ def _ranking(answer: Any) -> tuple[list[int], Sequence[str]]:
             ),
             "return a class number, an array of scores, or class names best first",
         ) from None
-    return [int(i) for i in np.argsort(-scores, kind="stable")], ()
+    return [int(i) for i in order], ()

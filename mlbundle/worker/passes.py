@@ -7,7 +7,8 @@ import io
 import resource
 import sys
 import time
-from typing import Any, Callable, Sequence
+from contextlib import contextmanager
+from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from mlbundle.wire import events
 from mlbundle.wire.job import Job
 from mlbundle.worker import registry
 from mlbundle.worker.emit import Emitter
-from mlbundle.worker.errors import bundle_error
+from mlbundle.worker.errors import WorkerError, blamed_on_bundle
 from mlbundle.worker.pipeline.build import add_batch_axis
 from mlbundle.worker.pipeline.stream import Stage, run_stream
 from mlbundle.worker.scenarios.base import Subject, Timings
@@ -40,7 +41,9 @@ def measure(job: Job, emitter: Emitter) -> None:
     )
     batches = _pool(session, spans, emitter)
     emitter.phase("load", "done")
-    outcome = scenario.run(Subject(call=_caller(session), batches=batches, emitter=emitter, seed=job.seed))
+    subject = Subject(call=_caller(session), batches=batches, emitter=emitter, seed=job.seed)
+    with _framework_at_fault():
+        outcome = scenario.run(subject)
     _send_latencies(emitter, "passes/00-warm-up", outcome.warm_up)
     _send_latencies(emitter, "passes/01-measure", outcome.measured)
     traced = min(len(outcome.measured.starts_ns), TRACED_QUERIES)
@@ -68,12 +71,12 @@ def accuracy(job: Job, emitter: Emitter) -> None:
     session = Session(job)
     metric = registry.load("mlbundle.metrics", str(job.accuracy["metric"]))()
     labels = session.dataset.labels
-    if labels is None:
-        raise bundle_error("labels-missing", "the dataset has no labels to compare with")
+    assert labels is not None
     outputs = hashlib.sha256()
 
     def predict(_number: int, tensors: dict[str, Any]) -> list[Any]:
-        answer = session.predict(session.prepare(add_batch_axis([tensors])))
+        with _framework_at_fault():
+            answer = session.predict(session.prepare(add_batch_axis([tensors])))
         single = [np.array(array[0]) for array in answer]
         for array in single:
             outputs.update(np.ascontiguousarray(array).tobytes())
@@ -83,7 +86,8 @@ def accuracy(job: Job, emitter: Emitter) -> None:
     total = len(session.dataset)
     progress = _Progress(emitter, "accuracy", total)
     for number, answer in run_stream(((i, None) for i in range(total)), stages, spans):
-        metric.update(answer, labels[number])
+        with blamed_on_bundle("the metric, sample {}".format(number)):
+            metric.update(answer, labels[number])
         progress.tell(number + 1)
     _send_accuracy(job, emitter, metric, outputs.hexdigest(), spans)
     emitter.phase("accuracy", "done")
@@ -119,11 +123,26 @@ def _pool(session: Session, spans: SpanRecorder, emitter: Emitter) -> Sequence[A
         feeds = add_batch_axis([session.pipeline.prepare(number)])
         batches.append(session.prepare(feeds))
         spans.add("prepare", "prepare", start, time.monotonic_ns(), number)
-        size_bytes += sum(array.nbytes for array in feeds.values())
+        size_bytes += sum(array.nbytes for array in feeds.values()) + getattr(batches[-1], "size_bytes", 0)
         progress.tell(number + 1)
         if size_bytes >= POOL_BYTES:
             break
     return batches
+
+
+@contextmanager
+def _framework_at_fault() -> Iterator[None]:
+    try:
+        yield
+    except (WorkerError, MemoryError, OSError):
+        raise
+    except Exception as error:
+        raise WorkerError(
+            "inference-failed",
+            "{}: {}".format(type(error).__name__, error),
+            fault="framework",
+            hint="see worker.log",
+        ) from error
 
 
 class _Progress:

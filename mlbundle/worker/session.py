@@ -9,7 +9,7 @@ from mlbundle.wire.job import Job
 from mlbundle.worker import registry
 from mlbundle.worker.dataset import Dataset, inside, open_dataset
 from mlbundle.worker.errors import bundle_error
-from mlbundle.worker.pipeline.build import Pipeline, add_batch_axis
+from mlbundle.worker.pipeline.build import Pipeline
 
 
 class Session:
@@ -33,6 +33,12 @@ class Session:
                 "add `dataset:` to the manifest",
             )
         self.dataset: Dataset = open_dataset(job.dataset, assets, layers)
+        if job.accuracy is not None and self.dataset.labels is None:
+            raise bundle_error(
+                "labels-missing",
+                "the dataset has no labels to compare with",
+                "add them, or run with --no-accuracy",
+            )
         self.pipeline = Pipeline(job, self.dataset, layers)
 
     def _layers(self, job: Job) -> list[str]:
@@ -53,10 +59,6 @@ class Session:
         """Return a batch for `predict`, bound beforehand where the predictor can."""
         prepare = getattr(self.predictor, "prepare", None)
         return feeds if prepare is None else prepare(self.handle, feeds)
-
-    def prepare_sample(self, number: int) -> Any:
-        """Return one sample, pre-processed, as a batch of one."""
-        return self.prepare(add_batch_axis([self.pipeline.prepare(number)]))
 
     def predict(self, batch: Any) -> Any:
         """Run one batch."""

@@ -11,6 +11,8 @@ import numpy as np
 LEVEL_MODEL = 1
 NO_PARENT = -1
 NO_QUERY = -1
+# Of a pass; what comes later is left out of the trace.
+MAX_ROWS = 1_000_000
 
 
 class SpanRecorder:
@@ -24,7 +26,7 @@ class SpanRecorder:
 
     def add(self, track: str, name: str, start_ns: int, end_ns: int, query: int = NO_QUERY) -> None:
         """Add one span without a parent."""
-        if self.enabled:
+        if self.enabled and len(self._rows) < MAX_ROWS:
             with self._lock:
                 self._rows.append((track, name, start_ns, end_ns, NO_PARENT, query))
 

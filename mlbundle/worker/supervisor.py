@@ -61,11 +61,12 @@ def passes_of(job: Job) -> list[str]:
 def _hello() -> events.Hello:
     from importlib import metadata
 
-    distributions = {}
+    distributions: dict[str, str] = {}
     for distribution in metadata.distributions():
         name = distribution.metadata["Name"]
         if name:
-            distributions[name.lower().replace("_", "-")] = distribution.version
+            # The first on the path is the one that is imported.
+            distributions.setdefault(name.lower().replace("_", "-"), distribution.version or "unknown")
     facts: dict[str, Any] = {
         "distributions": dict(sorted(distributions.items())),
         "machine": platform.machine(),
@@ -101,6 +102,10 @@ def _run_pass(name: str, job_payload: bytes, read_fd: int, emitter: Emitter) -> 
             pass  # it died before it read: its exit status tells
         told = _pass_on(child.stdout.fileno(), read_fd, emitter)
         status = child.wait()
+    except frames.FrameError as error:
+        message = "the {} pass wrote into the protocol: {}".format(name, error)
+        emitter.event(events.Failed(reference="protocol-garbled", message=message, fault="bundle"))
+        return EXIT_OF_FAULT["bundle"]
     finally:
         if child.poll() is None:
             child.kill()

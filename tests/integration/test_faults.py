@@ -170,3 +170,30 @@ def test_a_graph_can_not_read_weights_from_outside_the_bundle(cli, tmp_path, loc
     assert error["schema"] == "mlbundle/error/v1", "the graph was loaded"
     assert error["fault"] == "bundle"
     assert "can't load the graph" in error["message"]
+
+
+def test_signals_that_come_in_a_row_still_leave_nothing_behind(home, tmp_path) -> None:
+    process = start(make_bundle(tmp_path / "mini"))
+    folder = wait_until_measuring(home)
+    for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+        process.send_signal(sent)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130, stderr
+    assert worker_processes(str(home)) == []
+    assert json.loads((folder / "record.json").read_text())["status"] == "cancelled"
+
+
+def test_a_dataset_that_is_damaged_is_the_bundles_fault(cli, tmp_path) -> None:
+    for name, content in {"empty": b"", "broken": b"PK\x03\x04" + b"x" * 100}.items():
+        bundle = make_bundle(tmp_path / name)
+        (bundle / "data.npz").write_bytes(content)
+        error = cli("run", bundle, *HERE, *QUICK, "--json").error(4, "worker-failed")
+        assert error["fault"] == "bundle", error
+
+
+def test_a_python_of_a_relative_path_is_found(cli, tmp_path) -> None:
+    (tmp_path / "python").symlink_to(sys.executable)
+    error = cli(
+        "run", make_bundle(tmp_path / "mini"), "--runtime", "process", "--python", "python", *QUICK, "--json"
+    )
+    assert "can't start" not in error.stdout

@@ -48,6 +48,7 @@ def test_a_number_of_queries_is_kept_exactly(emitted) -> None:
     subject = Subject(call=calls.append, batches=[0, 1, 2], emitter=emitter, seed=0)
     outcome = OnlineScenario({"queries": 1234, "warmup": 0.001}).run(subject)
     assert len(outcome.measured.starts_ns) == 1234
+    assert outcome.values["warm_up_settled"] in {True, False}
     assert len(calls) == 1234 + len(outcome.warm_up.starts_ns)
     windows = [e for e in read() if e["kind"] == "window"]
     assert sum(w["queries"] for w in windows) == 1234, "every measured query is in exactly one window"

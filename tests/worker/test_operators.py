@@ -153,3 +153,30 @@ def test_failing_custom_code_names_its_line() -> None:
     code = CustomCode("def preprocess(env, data):\n    x = 1\n    return x / 0\n", "preprocess")
     with pytest.raises(WorkerError, match="ZeroDivisionError in line 3"):
         code({}, None)
+
+
+@pytest.mark.parametrize(
+    "scores",
+    [np.array([0, 200, 100], np.uint8), np.array([-128, 5, 3], np.int8), np.array([False, True, False])],
+)
+def test_argsort_ranks_quantised_scores(scores) -> None:
+    assert ArgSort({}, context())(scores).indices[0] == 1
+
+
+def test_softmax_of_quantised_scores_is_a_number() -> None:
+    np.testing.assert_allclose(Softmax({}, context())(np.array([255, 255], np.uint8)), [0.5, 0.5])
+
+
+def test_argsort_refuses_a_k_that_is_none() -> None:
+    with pytest.raises(WorkerError, match="k must be"):
+        ArgSort({"k": -1}, context())
+
+
+def test_custom_code_that_leaves_is_the_bundles_fault() -> None:
+    with pytest.raises(WorkerError, match="SystemExit"):
+        CustomCode("import sys\ndef preprocess(env, data):\n    sys.exit(0)\n", "preprocess")({}, None)
+
+
+def test_decode_gives_the_element_type_asked_for() -> None:
+    decoded = Decode({"element_type": "float32"}, context())(png(COLOURS))
+    assert decoded.pixels.dtype == np.float32

@@ -17,7 +17,6 @@ class Context:
 
     spec: Mapping[str, Any]
     assets: str
-    side: str = "input"
 
     def read_lines(self, path: str) -> list[str]:
         """Return the lines of a text file in the assets, without line ends."""

@@ -9,6 +9,7 @@ import numpy as np
 from mlbundle.wire.job import Job
 from mlbundle.worker import registry
 from mlbundle.worker.dataset import Dataset
+from mlbundle.worker.errors import blamed_on_bundle
 from mlbundle.worker.pipeline.base import Context
 from mlbundle.worker.pipeline.code import CustomCode
 from mlbundle.worker.pipeline.stream import Stage
@@ -38,8 +39,10 @@ class Pipeline:
         if self._preprocess is not None:
             stages.append(Stage("preprocess", self._run_preprocess))
         for layer, spec in self._inputs.items():
-            context = Context(spec=spec, assets=self._assets, side="input")
-            stages += [Stage(name, _on_key(layer, operator)) for name, operator in _operators(spec, context)]
+            context = Context(spec=spec, assets=self._assets)
+            stages += [
+                Stage(name, _on_key(layer, name, operator)) for name, operator in _operators(spec, context)
+            ]
         stages.append(Stage("tensor", self._to_tensors))
         return stages
 
@@ -48,9 +51,9 @@ class Pipeline:
             return [Stage("postprocess", self._run_postprocess)]
         stages = []
         for position, spec in enumerate(self._outputs):
-            context = Context(spec=spec, assets=self._assets, side="output")
+            context = Context(spec=spec, assets=self._assets)
             stages += [
-                Stage(name, _on_key(position, operator)) for name, operator in _operators(spec, context)
+                Stage(name, _on_key(position, name, operator)) for name, operator in _operators(spec, context)
             ]
         stages.append(Stage("answer", lambda _number, outputs: outputs[0]))
         return stages
@@ -89,14 +92,17 @@ def _operators(spec: Mapping[str, Any], context: Context) -> list[tuple[str, Cal
     built = []
     for step in spec.get("steps") or ():
         ((name, params),) = step.items()
-        built.append((name, registry.load("mlbundle.operators", name)(params or {}, context)))
+        operator = registry.load("mlbundle.operators", name)
+        with blamed_on_bundle("the parameters of operator {!r}".format(name)):
+            built.append((name, operator(params or {}, context)))
     return built
 
 
-def _on_key(key: Any, operator: Callable[[Any], Any]) -> Callable[[int, Any], Any]:
-    def apply(_number: int, values: Any) -> Any:
+def _on_key(key: Any, name: str, operator: Callable[[Any], Any]) -> Callable[[int, Any], Any]:
+    def apply(number: int, values: Any) -> Any:
         changed = dict(values) if isinstance(values, dict) else list(values)
-        changed[key] = operator(changed[key])
+        with blamed_on_bundle("operator {!r}, sample {}".format(name, number)):
+            changed[key] = operator(changed[key])
         return changed
 
     return apply

@@ -26,7 +26,7 @@ class CustomCode:
             return self._function(env, data)
         except MemoryError:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             frames = [
                 f for f in traceback.extract_tb(error.__traceback__) if f.filename == _filename(self.name)
             ]
@@ -46,7 +46,7 @@ def _compile(source: str, side: str) -> Callable[[dict[str, Any], Any], Any]:
     namespace: dict[str, Any] = {"__name__": "mlbundle_{}".format(side)}
     try:
         exec(compile(source, _filename(side), "exec"), namespace)  # noqa: S102 - the point of custom code
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise bundle_error(
             "custom-code-unloadable", "the {} code can't be loaded: {}".format(side, error)
         ) from error

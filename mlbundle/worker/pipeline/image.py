@@ -39,6 +39,7 @@ class Decode:
             "decode", "data_layout", params.get("data_layout", "NHWC"), ("NHWC", "NCHW", "HWC", "CHW")
         )
         self._color = choice("decode", "color_mode", params.get("color_mode", "RGB"), ("RGB", "BGR", "GRAY"))
+        self._type = np.dtype(params["element_type"]) if params.get("element_type") else None
         library = choice("decode", "decoder", params.get("decoder", "opencv"), _LIBRARIES)
         if library == "opencv":
             self._cv2 = _import("cv2", library)
@@ -54,6 +55,8 @@ class Decode:
             pixels = value if value.ndim == 3 else value[:, :, np.newaxis]
         else:
             pixels = self._decode(value)
+        if self._type is not None:
+            pixels = pixels.astype(self._type)
         return Image(pixels=pixels, layout=self._layout, color_mode=self._color)
 
     def _with_opencv(self, value: bytes) -> Any:

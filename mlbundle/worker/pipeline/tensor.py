@@ -55,6 +55,8 @@ class Softmax:
     def __call__(self, value: Any) -> Any:
         """Return probabilities; the maximum is subtracted first, so large scores do not overflow."""
         scores = np.asarray(value)
+        if scores.dtype.kind != "f":
+            scores = scores.astype(np.float32)
         powers = np.exp(scores - scores.max(axis=self._axis, keepdims=True))
         return powers / powers.sum(axis=self._axis, keepdims=True)
 

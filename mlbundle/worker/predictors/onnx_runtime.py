@@ -21,6 +21,8 @@ class _Handle:
         self.outputs = session.get_outputs()
         self.input_names = [i.name for i in self.inputs]
         self.output_names = [o.name for o in self.outputs]
+        # By the shapes of the inputs: shape and type of each output, learnt from the first run.
+        self.known: dict[Any, list[tuple[Any, Any]]] = {}
         # Beyond the batch axis nothing may depend on the data, or outputs can't be allocated beforehand.
         self.bindable = all(
             o.type.startswith("tensor(")
@@ -37,6 +39,7 @@ class _Bound:
         import onnxruntime
 
         self.arrays = outputs
+        self.size_bytes = sum(array.nbytes for array in outputs)
         self._feeds = dict(feeds)  # keeps the memory alive that the binding points to
         self.binding = handle.session.io_binding()
         self._values: list[Any] = []
@@ -93,7 +96,7 @@ class OnnxRuntimePredictor:
         return _Handle(session)
 
     def prepare(self, handle: _Handle, feeds: Mapping[str, Any]) -> _Bound | _Fed:
-        """Bind the arrays of a batch; the first call runs the model once to learn the output shapes."""
+        """Bind the arrays of a batch; the first of its shape runs the model once to learn the outputs' shapes."""
         if set(feeds) != set(handle.input_names):
             raise bundle_error(
                 "inputs-mismatch",
@@ -102,8 +105,10 @@ class OnnxRuntimePredictor:
             )
         if not handle.bindable:
             return _Fed(feeds)
-        first = self._run(handle, feeds)
-        return _Bound(handle, feeds, [np.ascontiguousarray(array) for array in first])
+        key = tuple(feeds[name].shape for name in handle.input_names)
+        if key not in handle.known:
+            handle.known[key] = [(array.shape, array.dtype) for array in self._run(handle, feeds)]
+        return _Bound(handle, feeds, [np.empty(shape, dtype) for shape, dtype in handle.known[key]])
 
     def predict(self, handle: _Handle, batch: _Bound | _Fed) -> list[Any]:
         """Run one batch; the arrays are valid until the batch is run again."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Sequence
 
@@ -22,8 +23,8 @@ class Subject:
 class Timings:
     """Start and end of each query in ns on CLOCK_MONOTONIC, in issue order, and the time the load was on."""
 
-    starts_ns: list[int] = field(default_factory=list)
-    ends_ns: list[int] = field(default_factory=list)
+    starts_ns: array[int] = field(default_factory=lambda: array("q"))
+    ends_ns: array[int] = field(default_factory=lambda: array("q"))
     busy_ns: int = 0
 
 

@@ -1,13 +1,14 @@
 """`online`: one query of one sample at a time, the next when the answer is there.
 
-Warm-up ends when the median of three windows in a row is within 5 % (or after `warmup_s`, if that is a number).
+Warm-up ends when the medians of three windows in a row are within 5 %, or after `warmup` seconds if that is a number.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from typing import Any, Mapping
+from array import array
+from typing import Any, Mapping, Sequence
 
 from mlbundle.wire.events import Progress, Window
 from mlbundle.worker.scenarios.base import ScenarioOutcome, Subject, Timings
@@ -17,6 +18,7 @@ CHUNK_NS = 100_000_000
 REPORT_NS = 500_000_000
 SETTLED_SPREAD = 0.05
 SETTLED_WINDOWS = 3
+TAIL = 1000
 WARM_UP_LEAST_NS = 300_000_000
 WARM_UP_MOST_NS = 10_000_000_000
 
@@ -41,7 +43,9 @@ class OnlineScenario:
             warm_up, settled = self._run_warm_up(subject, order)
             subject.emitter.phase("warm-up", "done")
             subject.emitter.phase("measure", "begun")
-            measured = self._measure(subject, order, _median(warm_up))
+            measured = self._measure(
+                subject, order, _median(warm_up.starts_ns[-TAIL:], warm_up.ends_ns[-TAIL:])
+            )
             overhead_ns = loop_overhead_ns()
             subject.emitter.phase("measure", "done")
         values = {
@@ -52,41 +56,35 @@ class OnlineScenario:
         return ScenarioOutcome(warm_up=warm_up, measured=measured, samples_per_query=1, values=values)
 
     def _run_warm_up(self, subject: Subject, order: _Order) -> tuple[Timings, bool]:
-        starts: list[int] = []
-        ends: list[int] = []
+        load = _Load(subject, order)
         medians: list[int] = []
-        busy_ns, chunk = 0, 1
+        chunk = 1
         fixed_ns = None if self._warm_up == "auto" else int(float(self._warm_up) * 1e9)
         begun = time.monotonic_ns()
         while True:
-            busy_ns += closed_loop(subject.call, order.take(chunk), starts, ends)
-            median = _median_of(starts[-chunk:], ends[-chunk:])
-            medians.append(median)
-            elapsed = time.monotonic_ns() - begun
-            chunk = _chunk(median, CHUNK_NS)
-            if fixed_ns is not None:
-                if elapsed >= fixed_ns:
-                    return Timings(starts, ends, busy_ns), True
-            elif elapsed >= WARM_UP_LEAST_NS and _settled(medians):
-                return Timings(starts, ends, busy_ns), True
-            elif elapsed >= WARM_UP_MOST_NS:
-                return Timings(starts, ends, busy_ns), False
+            load.run(chunk)
+            medians.append(_median(load.starts[-chunk:], load.ends[-chunk:]))
+            chunk = _chunk(medians[-1], CHUNK_NS)
+            elapsed, settled = time.monotonic_ns() - begun, _settled(medians)
+            if fixed_ns is None:
+                done = (settled and elapsed >= WARM_UP_LEAST_NS) or elapsed >= WARM_UP_MOST_NS
+            else:
+                done = elapsed >= fixed_ns
+            if done:
+                return load.timings(), settled
 
     def _measure(self, subject: Subject, order: _Order, median_ns: int) -> Timings:
-        starts: list[int] = []
-        ends: list[int] = []
-        busy_ns, reported, reported_at = 0, 0, time.monotonic_ns()
-        while not self._enough(len(starts), busy_ns):
-            busy_ns += closed_loop(
-                subject.call, order.take(self._next_chunk(len(starts), busy_ns, median_ns)), starts, ends
-            )
+        load = _Load(subject, order)
+        reported, reported_at = 0, time.monotonic_ns()
+        while not self._enough(len(load.starts), load.busy_ns):
+            load.run(self._next_chunk(len(load.starts), load.busy_ns, median_ns))
             if time.monotonic_ns() - reported_at >= REPORT_NS:
-                _report_window(subject, starts[reported:], ends[reported:])
-                subject.emitter.event(self._progress(len(starts), busy_ns))
-                reported, reported_at = len(starts), time.monotonic_ns()
-        _report_window(subject, starts[reported:], ends[reported:])
-        subject.emitter.event(self._progress(len(starts), busy_ns))
-        return Timings(starts, ends, busy_ns)
+                _report_window(subject, load.starts[reported:], load.ends[reported:])
+                subject.emitter.event(self._progress(len(load.starts), load.busy_ns))
+                reported, reported_at = len(load.starts), time.monotonic_ns()
+        _report_window(subject, load.starts[reported:], load.ends[reported:])
+        subject.emitter.event(self._progress(len(load.starts), load.busy_ns))
+        return load.timings()
 
     def _next_chunk(self, queries: int, busy_ns: int, median_ns: int) -> int:
         if self._queries is not None:
@@ -104,6 +102,27 @@ class OnlineScenario:
             return Progress(phase="measure", done=done, total=self._queries, unit="queries", eta_s=eta_s)
         total_s, done_s = self._duration_ns / 1e9, min(busy_ns, self._duration_ns) / 1e9
         return Progress(phase="measure", done=done_s, total=total_s, unit="s", eta_s=total_s - done_s)
+
+
+class _Load:
+    """Chunks of queries, and their times kept in 16 bytes a query."""
+
+    def __init__(self, subject: Subject, order: _Order) -> None:
+        self._call = subject.call
+        self._order = order
+        self.starts, self.ends = array("q"), array("q")
+        self.busy_ns = 0
+
+    def run(self, queries: int) -> None:
+        """Run a chunk; its times go from lists, which the loop fills fastest, into arrays."""
+        starts: list[int] = []
+        ends: list[int] = []
+        self.busy_ns += closed_loop(self._call, self._order.take(queries), starts, ends)
+        self.starts.extend(starts)
+        self.ends.extend(ends)
+
+    def timings(self) -> Timings:
+        return Timings(self.starts, self.ends, self.busy_ns)
 
 
 class _Order:
@@ -124,7 +143,7 @@ class _Order:
         return whole[start : start + count]
 
 
-def _report_window(subject: Subject, starts: list[int], ends: list[int]) -> None:
+def _report_window(subject: Subject, starts: Sequence[int], ends: Sequence[int]) -> None:
     if not starts:
         return
     latencies = sorted(end - start for start, end in zip(starts, ends))
@@ -144,13 +163,8 @@ def _chunk(median_ns: int, target_ns: int) -> int:
     return max(1, min(1_000_000, target_ns // max(1, median_ns)))
 
 
-def _median_of(starts: list[int], ends: list[int]) -> int:
+def _median(starts: Sequence[int], ends: Sequence[int]) -> int:
     return _rank(sorted(end - start for start, end in zip(starts, ends)), 50)
-
-
-def _median(timings: Timings) -> int:
-    tail = 1000
-    return _median_of(timings.starts_ns[-tail:], timings.ends_ns[-tail:])
 
 
 def _rank(ordered: list[int], percent: int) -> int:
