@@ -161,7 +161,7 @@ class _Conversation:
         most_bytes = EVENT_BURST_BYTES + EVENT_BYTES_PER_S * running_s
         if self._event_count > most_events or self._event_bytes > most_bytes:
             raise WorkerExceeded(
-                f"the worker talks too much: {self._event_count} events, {self._event_bytes} bytes in {running_s:.0f} s",
+                f"the worker talks too much: {self._event_count} events of {self._event_bytes} bytes so far",
                 hint="see worker.log in the run's folder",
             )
 
