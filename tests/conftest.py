@@ -82,5 +82,7 @@ def in_image_home(image_home: Path, monkeypatch: pytest.MonkeyPatch, engine: Any
     """Use the home with the image; afterwards no container of ours may be left."""
     monkeypatch.setenv("MLBUNDLE_HOME", str(image_home))
     yield image_home
-    left = engine.api.containers(all=True, filters={"label": "io.mlbundle.run"})
+    containers = engine.api.containers(all=True, filters={"label": "io.mlbundle.run"})
+    ours = {folder.name for folder in (image_home / "data" / "runs").glob("*")}
+    left = [c for c in containers if c["Labels"]["io.mlbundle.run"] in ours]
     assert left == [], f"containers left behind: {left}"
