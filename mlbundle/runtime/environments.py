@@ -10,7 +10,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import sysconfig
 import time
@@ -20,13 +19,13 @@ from typing import TYPE_CHECKING
 from mlbundle.errors import PythonEnvironmentFailed
 from mlbundle.files import locked, storage_failed, write_atomically
 from mlbundle.platforms import this_architecture
+from mlbundle.runtime.commands import call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 _COMPLETE = "mlbundle-environment.json"
-_TAIL_LINES = 12
 
 
 @dataclass(frozen=True)
@@ -93,22 +92,16 @@ def _make(folder: Path, lock: Path, report: Callable[[str], None]) -> None:
 
 
 def _call(command: list[str], report: Callable[[str], None], what: str) -> None:
+    def hear(line: str) -> None:
+        if line.startswith(("Downloading", "Installing")):
+            report(f"  {line}")
+
     started = time.monotonic()
-    lines: list[str] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                lines.append(line.rstrip())
-                if line.strip().startswith(("Downloading", "Installing")):
-                    report("  " + line.strip())
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode != 0:
+    status, tail = call(command, hear)
+    if status != 0:
         raise PythonEnvironmentFailed(
             f"could not {what} (after {time.monotonic() - started:.0f} s)",
-            context=lines[-_TAIL_LINES:],
+            context=tail,
             hint="pip must reach a package index (see its settings) and python3-venv must be installed; "
             "`--runtime docker` or `--python PATH` need neither",
         )

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 
 from mlbundle.errors import ImageBuildFailed
 from mlbundle.files import locked, storage_failed
+from mlbundle.runtime.commands import TAIL_LINES, call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-_TAIL_LINES = 12
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "ppc64le": "ppc64le"}
 _OLD_NAMES = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
 """Minor version of glibc 2 -> the name that PEP 600 replaced."""
@@ -105,28 +105,22 @@ def _pip(scratch: Path) -> list[str]:
     if made.returncode != 0:
         raise ImageBuildFailed(
             "there is no pip to download the wheels with",
-            context=(made.stdout + made.stderr).splitlines()[-_TAIL_LINES:],
+            context=(made.stdout + made.stderr).splitlines()[-TAIL_LINES:],
             hint="install python3-venv, or name a folder of wheels with --wheelhouse",
         )
     return [str(scratch / "bin" / "python"), "-m", "pip"]
 
 
 def _call(command: list[str], report: Callable[[str], None]) -> None:
-    lines: list[str] = []
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-        assert process.stdout is not None
-        try:
-            for line in process.stdout:
-                lines.append(line.rstrip())
-                if line.startswith("Collecting"):
-                    report(line.partition(" (from ")[0].strip())
-        except BaseException:
-            process.kill()
-            raise
-    if process.returncode != 0:
+    def hear(line: str) -> None:
+        if line.startswith("Collecting"):
+            report(line.partition(" (from ")[0].strip())
+
+    status, tail = call(command, hear)
+    if status != 0:
         raise ImageBuildFailed(
             "the wheels can't be downloaded",
-            context=lines[-_TAIL_LINES:],
+            context=tail,
             hint="pip must reach a package index (see its settings), or name a folder of wheels with --wheelhouse",
         )
 
