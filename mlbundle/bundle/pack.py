@@ -329,6 +329,8 @@ def _temporary(destination: Path) -> Iterator[tuple[Path, int]]:
 def _publish(temporary: Path, destination: Path, *, overwrite: bool) -> None:
     try:
         if overwrite:
+            if destination.exists() and not destination.is_file():
+                raise UsageError(f"{destination} is no regular file", hint="name a file with -o")
             temporary.replace(destination)
         else:
             _rename_new(temporary, destination)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import signal
@@ -206,7 +207,15 @@ def _status(ended: SystemExit) -> int:
 def _report(error: Any, arguments: list[str]) -> int:
     from mlbundle.cli import output
 
-    output.error(error, as_json=_wants_json(arguments))
+    as_json = _wants_json(arguments)
+    try:
+        output.error(error, as_json=as_json)
+        if as_json:
+            sys.stdout.flush()
+    except (OSError, AttributeError):
+        # stdout is full, closed or gone: what went wrong can still be said on stderr.
+        with contextlib.suppress(OSError, AttributeError):
+            output.error(error)
     return int(error.exit_code)
 
 

@@ -170,7 +170,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output_forma
         click.echo("| " + " | ".join(columns) + " |\n|" + " --- |" * len(columns))
         for row in cells:
             click.echo("| " + " | ".join(str(c).replace("|", "\\|") for c in row) + " |")
-    elif sys.stdout.isatty():
+    elif sys.stdout is not None and sys.stdout.isatty():
         _rich_table(columns, cells)
     else:
         _plain_table(columns, cells)
@@ -183,8 +183,9 @@ def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     from rich.text import Text
 
     view = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in columns:
-        view.add_column(name)
+    for position, name in enumerate(columns):
+        # What names a row is never cut; the rest goes on below.
+        view.add_column(name, no_wrap=position == 0, overflow="fold")
     for row in rows:
         view.add_row(*(Text(str(cell)) for cell in row))
     Console(no_color=not use_color(sys.stdout), highlight=False).print(view)

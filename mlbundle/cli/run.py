@@ -173,6 +173,10 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
     ]
     if record["status"] != "completed":
         lines.append(("status", f"{record['status']}: " + "; ".join(record["validity"]["reasons"])))
+    if record["error"]:
+        error = record["error"]
+        lines.append(("error", f"[{error['reference']}] {error['message']}"))
+        lines += [(name, str(error[name])) for name in ("where", "hint") if error.get(name)]
     if record["accuracy"]:
         lines.append(("accuracy", _accuracy_text(record["accuracy"])))
     if result:

@@ -118,7 +118,7 @@ def collect_measure(folder: Path, found: MeasureFindings) -> dict[str, Any]:
         "duration_s": found.busy_ns / 1e9,
         "harness_overhead": {
             "ratio": 1 + found.loop_overhead_ns / max(1, summary.p50),
-            "how": "wall time of the same loop around a call that does nothing, measured in the same process "
+            "how": "1 + wall time of the same loop around a call that does nothing, measured in the same process "
             "right after the queries, over p50",
         },
         "warm_up": {"queries": found.warm_up_queries, "settled": found.warm_up_settled},

@@ -40,9 +40,9 @@ def examine(settings: Settings) -> dict[str, Any]:
     checks += [engine, *images, process, _node()]
     facts = machine_facts()
     checks.append(_quiet(facts.governor))
-    ready = [
-        name for name, works in (("docker", _works(images)), ("process", process.state != "no")) if works
-    ]
+    storable = all(check.state != "no" for check in checks if check.name.endswith("folder"))
+    works = {"docker": _works(images), "process": process.state != "no"}
+    ready = [name for name, working in works.items() if working and storable]
     return {
         "schema": "mlbundle/machine/v1",
         "mlbundle_version": __version__,

@@ -88,6 +88,7 @@ class Execution:
     def _queue_and_run(self, folder: RunFolder) -> Iterator[Event]:
         plan = self._plan
         yield folder.append(Log(message=f"{plan.model.name}:{plan.model.version}"), source="host")
+        yield from self._unchecked_claims(folder)
         for name, start_ns, end_ns in plan.phases:
             yield folder.append(Phase(name=name, state="begun", t_ns=start_ns), source="host")
             yield folder.append(Phase(name=name, state="done", t_ns=end_ns), source="host")
@@ -108,6 +109,16 @@ class Execution:
         self._verify(job)
         yield from self._phase(folder, "verify", "done")
         self._finish(folder, "completed")
+
+    def _unchecked_claims(self, folder: RunFolder) -> Iterator[Event]:
+        expected = self._plan.model.expected
+        claims = (
+            {"outputs": expected.outputs, "performance": expected.performance} if expected is not None else {}
+        )
+        for name, claim in claims.items():
+            if claim:
+                message = f"the claim under /expected/{name} is not checked by this version"
+                yield folder.append(Warned(reference="claim-not-checked", message=message), source="host")
 
     def _queue(self, folder: RunFolder, lock: MachineLock) -> Iterator[Event]:
         timeout_s = 0.0

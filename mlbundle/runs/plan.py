@@ -165,6 +165,10 @@ def _choose_runtime(
 ) -> tuple[Runtime, ResolvedImage | None, Any]:
     if options.runtime not in RUNTIMES:
         raise UsageError(f"unknown runtime {options.runtime!r}", hint=f"one of: {', '.join(RUNTIMES)}")
+    if options.runtime == "docker" and options.python is not None:
+        raise UsageError(
+            "--python is for the process runtime; a container has its own", hint="leave one of them out"
+        )
     if options.runtime != "process" and options.python is None:
         try:
             return _docker(options, settings, framework)

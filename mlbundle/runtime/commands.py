@@ -12,13 +12,17 @@ if TYPE_CHECKING:
 TAIL_LINES = 12
 
 
-def call(command: Sequence[str], heard: Callable[[str], None]) -> tuple[int, list[str]]:
+def call(
+    command: Sequence[str], heard: Callable[[str], None], *, env: dict[str, str] | None = None
+) -> tuple[int, list[str]]:
     """Run a command, give every line it writes to `heard`; returns its exit status and its last lines.
 
     An exception (Ctrl-C) ends the command.
     """
     tail: deque[str] = deque(maxlen=TAIL_LINES)
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
+    ) as process:
         assert process.stdout is not None
         try:
             for line in process.stdout:

@@ -91,13 +91,27 @@ def _make(folder: Path, lock: Path, report: Callable[[str], None]) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
+def _clean_variables() -> dict[str, str]:
+    """Return our environment without what would make pip install elsewhere or believe that things are there."""
+    unwanted = {
+        "PIP_TARGET",
+        "PIP_PREFIX",
+        "PIP_ROOT",
+        "PIP_USER",
+        "PIP_NO_DEPS",
+        "PIP_DRY_RUN",
+        "__PYVENV_LAUNCHER__",
+    }
+    return {n: v for n, v in os.environ.items() if n not in unwanted and not n.startswith("PYTHON")}
+
+
 def _call(command: list[str], report: Callable[[str], None], what: str) -> None:
     def hear(line: str) -> None:
         if line.startswith(("Downloading", "Installing")):
             report(f"  {line}")
 
     started = time.monotonic()
-    status, tail = call(command, hear)
+    status, tail = call(command, hear, env=_clean_variables())
     if status != 0:
         raise PythonEnvironmentFailed(
             f"could not {what} (after {time.monotonic() - started:.0f} s)",

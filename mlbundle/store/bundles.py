@@ -38,6 +38,7 @@ class BundleStore:
     def materialise(self, path: Path, progress: Callable[[int, int], None] | None = None) -> StoredBundle:
         """Return the verified, unpacked files of a bundle file. Raises IntegrityError, StorageFailed."""
         from mlbundle.bundle.reader import open_bundle
+        from mlbundle.bundle.verify import verify
 
         with open_bundle(path) as reader:
             manifest_digest, set_digest = reader.manifest_digest, reader.set_digest
@@ -46,6 +47,9 @@ class BundleStore:
         with locked(self._root / ".lock"):
             if not _unchanged(folder, stamp):
                 self._unpack(path, folder, stamp, manifest_digest, progress)
+            else:
+                # The files are here already; what the user named is a file, and the answer is about that file.
+                verify(path, progress)
         return StoredBundle(folder=folder, manifest_digest=manifest_digest, set_digest=set_digest)
 
     def _unpack(

@@ -89,9 +89,16 @@ class FolderDataset(Dataset):
         for line in lines:
             if not line or line.startswith("#"):
                 continue
-            path, _, label = line.partition(" ")
+            # The label is the last word: names of files may hold spaces.
+            path, _, label = line.rpartition(" ") if " " in line else (line, "", "")
             self._paths.append(inside(root, path))
-            labels.append(int(label) if label.strip().lstrip("-").isdigit() else label.strip())
+            labels.append(int(label) if label.lstrip("-").isdigit() else label)
+        without = [path for path, label in zip(self._paths, labels) if label == ""]
+        if without and len(without) < len(labels):
+            raise bundle_error(
+                "labels-missing",
+                "{!r} has no label in the index, others have".format(os.path.basename(without[0])),
+            )
         self.labels = labels if any(label != "" for label in labels) else None
 
     def __len__(self) -> int:

@@ -55,6 +55,12 @@ class Top5(TopK):
 
 def _ranking(answer: Any) -> tuple[list[int], Sequence[str]]:
     """Return class numbers and class names, best first; one of the two may be empty."""
+    if answer is None:
+        raise bundle_error(
+            "answer-not-understood",
+            "post-processing returned nothing",
+            "is a `return` missing in postprocess?",
+        )
     if isinstance(answer, Ranked):
         return [int(i) for i in answer.indices], answer.labels
     if isinstance(answer, (int, np.integer)):

@@ -77,7 +77,7 @@ def accuracy(job: Job, emitter: Emitter) -> None:
     def predict(_number: int, tensors: dict[str, Any]) -> list[Any]:
         with _framework_at_fault():
             answer = session.predict(session.prepare(add_batch_axis([tensors])))
-        single = [np.array(array[0]) for array in answer]
+        single = [np.array(array[0]) for array in session.in_order(answer)]
         for array in single:
             outputs.update(np.ascontiguousarray(array).tobytes())
         return single

@@ -26,6 +26,7 @@ class Session:
             files, {"threads": job.limits.threads, "trace_level": job.trace_level}
         )
         layers = self._layers(job)
+        self._output_order = self._order_of_outputs(job)
         if job.dataset is None:
             raise bundle_error(
                 "dataset-missing",
@@ -54,6 +55,25 @@ class Session:
                 "the model's inputs: {}".format(", ".join(own)),
             )
         return [str(name) for name in names]
+
+    def _order_of_outputs(self, job: Job) -> list[int]:
+        """Return where in the model's outputs each output of the manifest is found."""
+        own = list(getattr(self.handle, "output_names", []))
+        names = [spec.get("layer_name") for spec in job.model.outputs]
+        if not own or names == [None]:
+            return list(range(max(1, len(names))))
+        missing = [name for name in names if name not in own]
+        if missing:
+            raise bundle_error(
+                "outputs-mismatch",
+                "the model has no output {!r}".format(missing[0]),
+                "the model's outputs: {}".format(", ".join(own)),
+            )
+        return [own.index(name) for name in names]
+
+    def in_order(self, outputs: Any) -> list[Any]:
+        """Return the outputs that the manifest names, in its order."""
+        return [outputs[position] for position in self._output_order]
 
     def prepare(self, feeds: Mapping[str, Any]) -> Any:
         """Return a batch for `predict`, bound beforehand where the predictor can."""

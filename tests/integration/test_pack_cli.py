@@ -241,3 +241,12 @@ def test_skopeo_copies_without_changing_the_digest(bundle: Path, skopeo: str, tm
         assert blobs >= {layer.hex for layer in reader.layers}
     index = json.loads((tmp_path / "layout" / "index.json").read_bytes())
     assert index["manifests"][0]["digest"] == "sha256:" + hashlib.sha256(raw).hexdigest()
+
+
+def test_force_replaces_files_and_nothing_else(cli, tmp_path) -> None:
+    import os
+
+    fifo = tmp_path / "pipe.mlb"
+    os.mkfifo(fifo)
+    cli("pack", "digits-cnn", "--force", "-o", fifo, "--json").error(2, "usage")
+    assert fifo.is_fifo()

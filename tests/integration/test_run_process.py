@@ -214,3 +214,71 @@ def test_under_json_a_claim_that_is_not_met_still_prints_exactly_the_record(cli,
     assert outcome.status == 1
     assert outcome.document()["accuracy"]["passed"] is False
     assert "claim-not-met" in outcome.stderr
+
+
+def test_a_damaged_file_is_noticed_even_when_its_files_are_here_already(cli, mini, tmp_path) -> None:
+    path = tmp_path / "mini.mlb"
+    cli("pack", mini, "-o", path)
+    assert cli("run", path, *HERE, *QUICK, "--json").status == 0
+    content = bytearray(path.read_bytes())
+    content[-1500] ^= 1
+    path.write_bytes(content)
+    assert cli("run", path, *HERE, *QUICK, "--json").status == 5
+
+
+def test_outputs_are_found_by_name_and_a_wrong_name_is_refused(cli, mini) -> None:
+    manifest = mini / "model.yml"
+    manifest.write_text(manifest.read_text().replace("layer_name: scores", "layer_name: scoers"))
+    error = cli("run", mini, *HERE, *QUICK, "--json").error(4, "worker-failed")
+    assert error["where"] == "outputs-mismatch"
+    assert "scores" in error["hint"]
+
+
+def test_a_container_was_asked_for_and_a_python_given(cli, mini) -> None:
+    cli("run", mini, "--runtime", "docker", "--python", sys.executable, "--json").error(2, "usage")
+
+
+def test_a_claim_that_is_not_checked_is_said(cli, mini) -> None:
+    manifest = mini / "model.yml"
+    claim = "accuracy: {metric: top1, value: 1.0, tolerance: 0.0}"
+    text = manifest.read_text()
+    assert claim in text
+    performance = "performance: [{machine: another, scenario: online, p99_ns: 1}]"
+    manifest.write_text(text.replace(claim, f"{claim}, {performance}"))
+    outcome = cli("run", mini, *HERE, *QUICK)
+    assert outcome.status == 0, outcome.stderr
+    assert "/expected/performance is not checked" in outcome.stderr
+
+
+def test_postprocess_without_a_return_is_the_bundles_fault(cli, mini) -> None:
+    manifest = mini / "model.yml"
+    manifest.write_text(
+        manifest.read_text() + "postprocess: |\n  def postprocess(env, data):\n      data[0].argmax()\n"
+    )
+    error = cli("run", mini, *HERE, *QUICK, "--trust", "--json").error(4, "worker-failed")
+    assert "return" in error["hint"]
+
+
+def test_a_failed_run_can_be_read_later(cli, mini) -> None:
+    cli("run", mini, *HERE, *QUICK, "--trust", "--cpus", "999")
+    shown = cli("runs", "show", "latest").stdout
+    assert "[worker-failed]" in shown
+
+
+def test_a_full_stdout_is_an_error_in_words(mini) -> None:
+    import subprocess
+
+    from support import command_line
+
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command_line("list", "--json"),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+    assert "No space left" in done.stderr
