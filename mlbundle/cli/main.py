@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from mlbundle import __version__
+from mlbundle.errors import EXIT_ENVIRONMENT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -160,7 +161,19 @@ _signals = _Signals()
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line; never lets a traceback through unless `-vv` asks for it."""
     _signals.install()
-    sys.exit(_run(list(sys.argv[1:] if arguments is None else arguments)))
+    sys.exit(_flushed(_run(list(sys.argv[1:] if arguments is None else arguments))))
+
+
+def _flushed(status: int) -> int:
+    """Write out what stdout still holds; when it can't be, say so by the status and drop it."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        # Or the interpreter would stumble over it once more at its end, with a status of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return status or EXIT_ENVIRONMENT
+    return status
 
 
 def _run(arguments: list[str]) -> int:
