@@ -5,7 +5,8 @@
     │   └── ReferenceNotFound                no such file, bundle or built-in manifest
     ├── CheckFailed                 exit 1   the check said no
     │   ├── ManifestInvalid                  a manifest has problems (all of them are attached)
-    │   └── ClaimNotMet                      a measured value is outside what the manifest claims
+    │   ├── ClaimNotMet                      a measured value is outside what the manifest claims
+    │   └── SignatureMissing                 no signature, or none by a key that the policy trusts
     ├── EnvironmentLacks            exit 3   this machine lacks something
     │   ├── EngineUnavailable                no container engine answers
     │   ├── ImageMissing                     no image fits, or it was never built or pulled here
@@ -13,6 +14,9 @@
     │   ├── PythonEnvironmentFailed          the hash-locked environment could not be made
     │   ├── TrustRequired                    the bundle carries code and nothing isolates it
     │   ├── AssetUnavailable                 a local asset is missing or a remote one can't be fetched
+    │   ├── RegistryUnavailable              a registry or web server does not answer, or only with errors
+    │   ├── RegistryDenied                   a registry wants other credentials, or none help
+    │   ├── ToolMissing                      a program or an optional package is not installed
     │   └── StorageFailed                    disk full, no permission, unusable data folder
     ├── RunFailed                   exit 4   the run itself failed
     │   ├── WorkerFailed                     the worker reported an error (fault says whose)
@@ -27,6 +31,8 @@
     │   ├── DigestMismatch                   the bytes do not have the digest that names them
     │   ├── SourceChanged                    a file changed while it was being packed
     │   ├── UnsafePath                       a path that leaves its folder or breaks the grammar
+    │   ├── RegistryAnswerInvalid            a registry answers what no registry may
+    │   ├── SignatureInvalid                 a signature does not hold for what it is attached to
     │   └── ImageMismatch                    the image at hand is not the one that is pinned
     └── Interrupted                 exit 130 stopped by the user (143 by SIGTERM)
 
@@ -128,6 +134,12 @@ class ClaimNotMet(CheckFailed):
     reference = "claim-not-met"
 
 
+class SignatureMissing(CheckFailed):
+    """There is no signature, or none by a key that the policy trusts."""
+
+    reference = "signature-missing"
+
+
 class EnvironmentLacks(MlbundleError):
     """This machine lacks something that the command needs."""
 
@@ -169,6 +181,24 @@ class AssetUnavailable(EnvironmentLacks):
     """An asset that a manifest names is missing or can't be fetched."""
 
     reference = "asset-unavailable"
+
+
+class RegistryUnavailable(EnvironmentLacks):
+    """A registry or web server does not answer, or only with errors."""
+
+    reference = "registry-unavailable"
+
+
+class RegistryDenied(EnvironmentLacks):
+    """A registry wants other credentials, or lets nobody do this."""
+
+    reference = "registry-denied"
+
+
+class ToolMissing(EnvironmentLacks):
+    """A program or an optional package that this needs is not installed."""
+
+    reference = "tool-missing"
 
 
 class StorageFailed(EnvironmentLacks):
@@ -263,6 +293,18 @@ class UnsafePath(IntegrityError):
     """A path leaves its folder or breaks the grammar."""
 
     reference = "unsafe-path"
+
+
+class RegistryAnswerInvalid(IntegrityError):
+    """A registry or web server answers what it may not: its answer can't be used."""
+
+    reference = "registry-answer-invalid"
+
+
+class SignatureInvalid(IntegrityError):
+    """A signature does not hold for what it is attached to."""
+
+    reference = "signature-invalid"
 
 
 class ImageMismatch(IntegrityError):
