@@ -11,6 +11,7 @@ from mlbundle.bundle.tarformat import MODE_PLAIN
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mlbundle.bundle.blobs import BlobReader
     from mlbundle.bundle.document import Asset, ImagePin
     from mlbundle.manifest.model import Checksum
 
@@ -18,7 +19,24 @@ RESERVED_FOLDER = "mlbundle"
 MODEL_PATH = f"{RESERVED_FOLDER}/model.yml"
 FRAMEWORK_PATH = f"{RESERVED_FOLDER}/framework.yml"
 
-__all__ = ["FRAMEWORK_PATH", "MODEL_PATH", "RESERVED_FOLDER", "BundleContent", "Role", "SourceFile"]
+__all__ = [
+    "FRAMEWORK_PATH",
+    "MODEL_PATH",
+    "RESERVED_FOLDER",
+    "BundleContent",
+    "Compression",
+    "EmbeddedSource",
+    "Role",
+    "SourceFile",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Compression:
+    """What may be compressed: groups of small files where it pays, weights only on request."""
+
+    groups: bool = True
+    weights: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,6 +55,22 @@ class SourceFile:
 
 
 @dataclass(frozen=True)
+class EmbeddedSource:
+    """The framework images of one accelerator to embed.
+
+    `index` is their OCI index; `manifests` and `configs` are the documents it leads to, in its order; `layers` are
+    (hex, size in bytes), read from `blobs` and checked while they are copied.
+    """
+
+    accelerator: str
+    index: bytes
+    manifests: tuple[bytes, ...]
+    configs: tuple[bytes, ...]
+    layers: tuple[tuple[str, int], ...]
+    blobs: BlobReader
+
+
+@dataclass(frozen=True)
 class BundleContent:
     """Everything that `pack` writes.
 
@@ -52,5 +86,7 @@ class BundleContent:
     files: tuple[SourceFile, ...]
     assets: tuple[Asset, ...] = ()
     images: tuple[ImagePin, ...] = ()
+    embedded: tuple[EmbeddedSource, ...] = ()
+    compression: Compression = Compression()
     description: str | None = None
     license: str | None = None

@@ -21,6 +21,9 @@ _KEYS = frozenset(
     {"schema", "model", "framework", "files", "set_digest", "unpacked_size", "assets", "chunks", "images"}
 )
 _NAME_KEYS = frozenset({"name", "version"})
+_IMAGE_KEYS = frozenset(
+    {"architecture", "accelerator", "image", "digest", "index", "manifest", "config", "size"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +44,41 @@ class Chunks:
 
 @dataclass(frozen=True, slots=True)
 class ImagePin:
-    """A container image that the framework manifest pins by digest."""
+    """A container image for one platform and accelerator, named by every digest that is known.
+
+    `digest` is what the framework manifest states, whichever of the three it is. `index`, `manifest` and `config`
+    were read from the image itself: engines with the classic store know an image by its config, others by its
+    manifest or index. `size_bytes` is the sum of the compressed layers.
+    """
 
     architecture: str
     accelerator: str
     image: str
-    digest: str
+    digest: str | None = None
+    index: str | None = None
+    manifest: str | None = None
+    config: str | None = None
+    size_bytes: int | None = None
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """All digests of the image, each once."""
+        known = (self.digest, self.index, self.manifest, self.config)
+        return tuple(dict.fromkeys(digest for digest in known if digest is not None))
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the pin as JSON-ready values; what is not known is left out."""
+        values = {
+            "architecture": self.architecture,
+            "accelerator": self.accelerator,
+            "image": self.image,
+            "digest": self.digest,
+            "index": self.index,
+            "manifest": self.manifest,
+            "config": self.config,
+            "size": self.size_bytes,
+        }
+        return {key: value for key, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +113,7 @@ class BundleDocument:
             "unpacked_size": self.unpacked_bytes,
             "assets": [{"pointer": asset.pointer, "path": asset.path} for asset in self.assets],
             "chunks": [{"path": chunks.path, "sha256": list(chunks.sha256)} for chunks in self.chunks],
-            "images": [
-                {
-                    "architecture": pin.architecture,
-                    "accelerator": pin.accelerator,
-                    "image": pin.image,
-                    "digest": pin.digest,
-                }
-                for pin in self.images
-            ],
+            "images": [pin.to_document() for pin in self.images],
         }
 
 
@@ -145,13 +169,31 @@ def _chunks(fields: Fields) -> tuple[Chunks, ...]:
 
 
 def _images(fields: Fields) -> tuple[ImagePin, ...]:
-    allowed = frozenset({"architecture", "accelerator", "image", "digest"})
-    return tuple(
-        ImagePin(
-            architecture=entry.text("architecture"),
-            accelerator=entry.text("accelerator"),
-            image=entry.text("image"),
-            digest=PREFIX + parse_digest(entry.text("digest"), where=f"{entry.where}/digest"),
+    pins = tuple(_image(entry) for entry in fields.objects("images", _IMAGE_KEYS, maximum=_MAX_IMAGES))
+    places = [(pin.architecture, pin.accelerator) for pin in pins]
+    if places != sorted(set(places)):
+        raise BundleCorrupt(
+            "the images are not in order, or one stands twice", where=f"{fields.where}/images"
         )
-        for entry in fields.objects("images", allowed, maximum=_MAX_IMAGES)
+    return pins
+
+
+def _image(entry: Fields) -> ImagePin:
+    def digest(key: str) -> str | None:
+        if not entry.has(key):
+            return None
+        return PREFIX + parse_digest(entry.text(key), where=f"{entry.where}/{key}")
+
+    pin = ImagePin(
+        architecture=entry.text("architecture"),
+        accelerator=entry.text("accelerator"),
+        image=entry.text("image"),
+        digest=digest("digest"),
+        index=digest("index"),
+        manifest=digest("manifest"),
+        config=digest("config"),
+        size_bytes=entry.integer("size") if entry.has("size") else None,
     )
+    if not pin.digests:
+        raise BundleCorrupt("an image without a digest", where=entry.where)
+    return pin

@@ -20,6 +20,11 @@ class BundleFile:
         self._descriptor = _open(path)
         self.size_bytes = os.fstat(self._descriptor).st_size
 
+    @property
+    def name(self) -> str:
+        """How errors call the file."""
+        return str(self.path)
+
     def close(self) -> None:
         """Close the file."""
         if self._descriptor >= 0:

@@ -28,19 +28,19 @@ class HashResult:
 
 
 class StreamHash:
-    """Hashes a stream, whole, and per 64 MiB when it has `size_bytes` for which chunks are recorded.
+    """Hashes a stream, whole, and per 64 MiB when it has `size_bytes` for which chunks are recorded (None: always).
 
     `update` may return before the bytes are hashed: the caller leaves a buffer untouched until the next call
     of `update` or `finish` has returned. Blocks must not cross the border of a chunk.
     """
 
     def __init__(
-        self, size_bytes: int, pool: ThreadPoolExecutor | None, weak_algorithm: str | None = None
+        self, size_bytes: int | None, pool: ThreadPoolExecutor | None, weak_algorithm: str | None = None
     ) -> None:
         self._pool = pool
         self._whole = hashlib.sha256()
         self._weak: Any = hashlib.new(weak_algorithm, usedforsecurity=False) if weak_algorithm else None
-        self._chunk: Any = hashlib.sha256() if chunk_count(size_bytes) else None
+        self._chunk: Any = hashlib.sha256() if size_bytes is None or chunk_count(size_bytes) else None
         self._chunk_bytes = 0
         self._chunks: list[str] = []
         self._pending: list[Future[None]] = []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.bundle.pickles import find_pickles
-from mlbundle.bundle.reader import open_bundle
+from mlbundle.bundle.reader import BundleReader, open_bundle
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,10 +22,12 @@ SCHEMA = "mlbundle/inspection/v1"
 class Inspection:
     """What a bundle says about itself.
 
-    Structure and documents are checked against their digests; the bytes of the large layers are not.
+    Structure and documents are checked against their digests; the bytes of the large layers are not. `size_bytes`
+    is of the file, or of all blobs where there is none. `embedded` lists (accelerator, digest of the OCI index),
+    `referrers` (artifact type, digest). `pickles` is None where no file could be looked at.
     """
 
-    path: Path
+    name: str
     size_bytes: int
     manifest_digest: str
     config_digest: str
@@ -35,14 +37,16 @@ class Inspection:
     license: str | None
     layers: tuple[Layer, ...]
     files: tuple[FileEntry, ...]
-    pickles: tuple[str, ...]
+    embedded: tuple[tuple[str, str], ...]
+    referrers: tuple[tuple[str, str], ...]
+    pickles: tuple[str, ...] | None
 
     def to_document(self) -> dict[str, Any]:
         """Return the document that `inspect --json` prints."""
         bundle = self.bundle.to_document()
         return {
             "schema": SCHEMA,
-            "file": str(self.path),
+            "file": self.name,
             "size": self.size_bytes,
             "model": bundle["model"],
             "framework": bundle["framework"],
@@ -57,29 +61,36 @@ class Inspection:
             "files": [_file(entry) for entry in self.files],
             "assets": bundle["assets"],
             "images": bundle["images"],
-            "pickles": list(self.pickles),
+            "embedded": [{"accelerator": name, "index": digest} for name, digest in self.embedded],
+            "referrers": [{"artifact_type": kind, "digest": digest} for kind, digest in self.referrers],
+            "pickles": None if self.pickles is None else list(self.pickles),
         }
 
 
 def inspect(path: Path) -> Inspection:
-    """Read the documents of a bundle, and of each file only its first bytes.
-
-    Raises what `open_bundle` raises.
-    """
+    """Read the documents of a bundle file, and of each file in it only its first bytes; see `open_bundle`."""
     with open_bundle(path) as reader:
-        return Inspection(
-            path=path,
-            size_bytes=reader.size_bytes,
-            manifest_digest=reader.manifest_digest,
-            config_digest=reader.config_digest,
-            tag=reader.tag,
-            bundle=reader.document,
-            description=reader.config.description,
-            license=reader.config.license,
-            layers=reader.layers,
-            files=reader.files,
-            pickles=find_pickles(reader),
-        )
+        return inspect_reader(reader)
+
+
+def inspect_reader(reader: BundleReader, *, pickles: bool = True) -> Inspection:
+    """Return what an open bundle says; without `pickles` no file of it is looked at."""
+    index = reader.structure.index
+    return Inspection(
+        name=reader.name,
+        size_bytes=reader.size_bytes,
+        manifest_digest=reader.manifest_digest,
+        config_digest=reader.config_digest,
+        tag=reader.tag,
+        bundle=reader.document,
+        description=reader.config.description,
+        license=reader.config.license,
+        layers=reader.layers,
+        files=reader.files,
+        embedded=tuple((entry.accelerator, entry.descriptor.digest) for entry in index.images),
+        referrers=tuple((entry.artifact_type, entry.descriptor.digest) for entry in index.referrers),
+        pickles=find_pickles(reader) if pickles else None,
+    )
 
 
 def _layer(layer: Layer) -> dict[str, Any]:

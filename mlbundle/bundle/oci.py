@@ -35,12 +35,24 @@ DOC_TYPE = "application/vnd.cncf.model.doc.v1.raw"
 CODE_TYPE = "application/vnd.cncf.model.code.v1.raw"
 DATASET_TYPE = "application/vnd.cncf.model.dataset.v1.raw"
 DATASET_GROUP_TYPE = "application/vnd.cncf.model.dataset.v1.tar"
+WEIGHT_TAR_TYPE = "application/vnd.cncf.model.weight.v1.tar"
+"""A weight that is compressed: ModelPack compresses tars only, so it is a tar of the one file."""
+ZSTD = "+zstd"
+"""Suffix of the media type of a compressed layer."""
+
+IMAGE_CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
+IMAGE_LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
+IMAGE_LAYER_TYPES = (IMAGE_LAYER_TYPE, IMAGE_LAYER_TYPE + ZSTD)
 
 REF_NAME = "org.opencontainers.image.ref.name"
 TITLE = "org.opencontainers.image.title"
 FILEPATH = "org.cncf.model.filepath"
 
 MAX_LAYERS = 20_000
+MAX_ENTRIES = 1_000
+_IMAGE_REF = "fw."
+_ACCELERATOR = re.compile(r"[a-z0-9]{1,32}", re.ASCII)
+_MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.ASCII)
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
 _GO_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
@@ -66,8 +78,19 @@ RAW_TYPES = {
     Role.CODE: CODE_TYPE,
     Role.DATASET: DATASET_TYPE,
 }
-LAYER_ORDER = (WEIGHT_TYPE, WEIGHT_CONFIG_TYPE, DOC_TYPE, CODE_TYPE, DATASET_TYPE, DATASET_GROUP_TYPE)
-"""Media types of the layers after the four documents, in the order in which they stand."""
+LAYER_RANKS = {
+    WEIGHT_TYPE: 0,
+    WEIGHT_TAR_TYPE + ZSTD: 0,
+    WEIGHT_CONFIG_TYPE: 1,
+    DOC_TYPE: 2,
+    CODE_TYPE: 3,
+    DATASET_TYPE: 4,
+    DATASET_GROUP_TYPE: 5,
+    DATASET_GROUP_TYPE + ZSTD: 5,
+}
+"""Media types of the layers after the four documents, and the order in which they stand."""
+GROUP_TYPES = (DATASET_GROUP_TYPE, DATASET_GROUP_TYPE + ZSTD)
+TAR_TYPES = (*GROUP_TYPES, WEIGHT_TAR_TYPE + ZSTD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +117,32 @@ class Descriptor:
         if self.path is not None:
             document["annotations"] = {FILEPATH: self.path, TITLE: self.path}
         return document
+
+
+@dataclass(frozen=True, slots=True)
+class ImageEntry:
+    """An embedded framework image as `index.json` names it: the OCI index of one accelerator."""
+
+    accelerator: str
+    descriptor: Descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class ReferrerEntry:
+    """A manifest whose subject is the model manifest: a signature, an attestation, a report."""
+
+    artifact_type: str
+    descriptor: Descriptor
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """What `index.json` says: the model manifest with its tag, the images, the referrers."""
+
+    model: Descriptor
+    tag: str
+    images: tuple[ImageEntry, ...] = ()
+    referrers: tuple[ReferrerEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +180,13 @@ def is_tag(text: str) -> bool:
     return _TAG.fullmatch(text) is not None
 
 
-def encode_config(config: ModelConfig, layer_digests: Sequence[str]) -> bytes:
-    """Return the ModelPack config; a diff id is the layer's digest since no layer is compressed."""
+def image_ref(accelerator: str, tag: str) -> str:
+    """Return the tag of the framework images of an accelerator in the bundle whose tag is `tag`."""
+    return f"{_IMAGE_REF}{accelerator}.{tag}"
+
+
+def encode_config(config: ModelConfig, diff_ids: Sequence[str]) -> bytes:
+    """Return the ModelPack config; a diff id is the digest of a layer before compression."""
     descriptor: dict[str, Any] = {"name": config.name, "version": config.version}
     if config.license:
         descriptor["licenses"] = [config.license]
@@ -140,7 +194,7 @@ def encode_config(config: ModelConfig, layer_digests: Sequence[str]) -> bytes:
         descriptor["description"] = config.description
     return go_json({
         "descriptor": descriptor,
-        "modelfs": {"type": "layers", "diffIds": list(layer_digests)},
+        "modelfs": {"type": "layers", "diffIds": list(diff_ids)},
         "config": {"format": config.format} if config.format else {},
     })  # fmt: skip
 
@@ -156,37 +210,79 @@ def encode_manifest(manifest: Manifest) -> bytes:
     })  # fmt: skip
 
 
-def encode_index(manifest_hex: str, size_bytes: int, version: str) -> bytes:
-    """Return `index.json` with the model manifest as its only entry."""
-    entry = {
-        "mediaType": MANIFEST_TYPE,
-        "digest": PREFIX + manifest_hex,
-        "size": size_bytes,
-        "annotations": {REF_NAME: ref_name(version)},
+def encode_index(index: Index) -> bytes:
+    """Return `index.json`: the model manifest, the images in order of accelerator, the referrers by digest."""
+    model = {
+        **index.model.to_document(),
+        "annotations": {REF_NAME: index.tag},
         "artifactType": ARTIFACT_TYPE,
     }
-    return go_json({"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": [entry]})
+    images = [
+        {
+            **entry.descriptor.to_document(),
+            "annotations": {REF_NAME: image_ref(entry.accelerator, index.tag)},
+        }
+        for entry in sorted(index.images, key=lambda entry: entry.accelerator)
+    ]
+    referrers = [
+        {**entry.descriptor.to_document(), "artifactType": entry.artifact_type}
+        for entry in sorted(index.referrers, key=lambda entry: entry.descriptor.hex)
+    ]
+    return go_json({
+        "schemaVersion": 2,
+        "mediaType": INDEX_TYPE,
+        "manifests": [model, *images, *referrers],
+    })  # fmt: skip
 
 
-def parse_index(document: Any, where: str) -> tuple[Descriptor, str]:
-    """Return the descriptor of the model manifest and its tag.
+def parse_index(document: Any, where: str) -> Index:
+    """Return what `index.json` says; raises BundleCorrupt for anything but what `encode_index` writes."""
+    fields = Fields(document, where, frozenset({"schemaVersion", "mediaType", "manifests"}))
+    fields.constant("schemaVersion", 2)
+    fields.constant("mediaType", INDEX_TYPE)
+    entries = list(fields.objects("manifests", maximum=MAX_ENTRIES))
+    if not entries:
+        raise BundleCorrupt("there is no model manifest", where=f"{where}/manifests")
+    model, others = entries[0], entries[1:]
+    model.constant("artifactType", ARTIFACT_TYPE)
+    tag = model.object("annotations", frozenset({REF_NAME})).text(REF_NAME)
+    descriptor = parse_descriptor(model, MANIFEST_TYPE, extra=frozenset({"annotations", "artifactType"}))
+    images = tuple(_image_entry(entry, tag) for entry in others if not entry.has("artifactType"))
+    referrers = tuple(_referrer_entry(entry) for entry in others if entry.has("artifactType"))
+    index = Index(descriptor, tag, images, referrers)
+    _check_index_order(index, others, where)
+    return index
 
-    Raises BundleCorrupt for anything but one entry that is a ModelPack manifest.
-    """
-    index = Fields(document, where, frozenset({"schemaVersion", "mediaType", "manifests"}))
-    index.constant("schemaVersion", 2)
-    index.constant("mediaType", INDEX_TYPE)
-    entries = list(index.objects("manifests", maximum=64))
-    if len(entries) != 1:
+
+def _image_entry(entry: Fields, tag: str) -> ImageEntry:
+    name = entry.object("annotations", frozenset({REF_NAME})).text(REF_NAME)
+    accelerator = name.removeprefix(_IMAGE_REF).removesuffix(f".{tag}")
+    if not _ACCELERATOR.fullmatch(accelerator) or name != image_ref(accelerator, tag):
         raise BundleCorrupt(
-            f"{len(entries)} entries where one model manifest is expected",
-            where=f"{where}/manifests",
-            hint="a newer version of mlbundle may know the others",
+            f"{name!a} is no name of an image of this bundle", where=f"{entry.where}/annotations"
         )
-    entry = entries[0]
-    entry.constant("artifactType", ARTIFACT_TYPE)
-    tag = entry.object("annotations", frozenset({REF_NAME})).text(REF_NAME)
-    return _descriptor(entry, MANIFEST_TYPE, extra=frozenset({"annotations", "artifactType"})), tag
+    return ImageEntry(accelerator, parse_descriptor(entry, INDEX_TYPE, extra=frozenset({"annotations"})))
+
+
+def _referrer_entry(entry: Fields) -> ReferrerEntry:
+    artifact_type = entry.text("artifactType")
+    if not _MEDIA_TYPE.fullmatch(artifact_type) or artifact_type == ARTIFACT_TYPE:
+        raise BundleCorrupt(
+            f"{artifact_type!a} is no type of a referrer", where=f"{entry.where}/artifactType"
+        )
+    return ReferrerEntry(
+        artifact_type, parse_descriptor(entry, MANIFEST_TYPE, extra=frozenset({"artifactType"}))
+    )
+
+
+def _check_index_order(index: Index, others: list[Fields], where: str) -> None:
+    """One order only, so that the same content is the same bytes; nothing stands twice."""
+    accelerators = [entry.accelerator for entry in index.images]
+    digests = [entry.descriptor.hex for entry in index.referrers]
+    in_order = accelerators == sorted(set(accelerators)) and digests == sorted(set(digests))
+    images_first = all(not entry.has("artifactType") for entry in others[: len(accelerators)])
+    if not in_order or not images_first:
+        raise BundleCorrupt("the entries are not in order, or one stands twice", where=f"{where}/manifests")
 
 
 def parse_manifest(document: Any, where: str) -> Manifest:
@@ -196,36 +292,38 @@ def parse_manifest(document: Any, where: str) -> Manifest:
     fields.constant("schemaVersion", 2)
     fields.constant("mediaType", MANIFEST_TYPE)
     fields.constant("artifactType", ARTIFACT_TYPE)
-    config = _descriptor(fields.object("config"), CONFIG_TYPE)
+    config = parse_descriptor(fields.object("config"), CONFIG_TYPE)
     return Manifest(config, tuple(_layer(layer) for layer in fields.objects("layers", maximum=MAX_LAYERS)))
 
 
-def parse_config(document: Any, where: str, layer_digests: Sequence[str]) -> ModelConfig:
-    """Return the ModelPack config as values; raises BundleCorrupt when its diff ids are not the layers'."""
+def parse_config(document: Any, where: str) -> tuple[ModelConfig, tuple[str, ...]]:
+    """Return the ModelPack config as values, and the hex forms of its diff ids."""
     fields = Fields(document, where, frozenset({"descriptor", "modelfs", "config"}))
     descriptor = fields.object("descriptor", frozenset({"name", "version", "licenses", "description"}))
     files = fields.object("modelfs", frozenset({"type", "diffIds"}))
     files.constant("type", "layers")
-    if files.array("diffIds", maximum=MAX_LAYERS) != list(layer_digests):
-        raise BundleCorrupt(
-            "the diff ids are not the digests of the layers", where=f"{where}/modelfs/diffIds"
-        )
+    diff_ids = tuple(
+        parse_digest(text, where=f"{files.where}/diffIds")
+        for text in files.array("diffIds", maximum=MAX_LAYERS)
+    )
     licenses = descriptor.array("licenses", maximum=1) if descriptor.has("licenses") else []
     if not all(isinstance(name, str) for name in licenses):
         raise BundleCorrupt("a licence is no string", where=f"{where}/descriptor/licenses")
     config = fields.object("config", frozenset({"format"}))
-    return ModelConfig(
+    model = ModelConfig(
         name=descriptor.text("name"),
         version=descriptor.text("version"),
         license=licenses[0] if licenses else None,
         description=descriptor.text("description") if descriptor.has("description") else None,
         format=config.text("format") if config.has("format") else None,
     )
+    return model, diff_ids
 
 
-def _descriptor(
+def parse_descriptor(
     fields: Fields, media_type: str | None, *, extra: frozenset[str] = frozenset(), path: str | None = None
 ) -> Descriptor:
+    """Return the descriptor in an object that has no keys but its own and `extra`."""
     fields.only(frozenset({"mediaType", "digest", "size"}) | extra)
     if media_type is not None:
         fields.constant("mediaType", media_type)
@@ -237,4 +335,4 @@ def _layer(fields: Fields) -> Descriptor:
     annotations = fields.object("annotations", frozenset({FILEPATH, TITLE}))
     path = annotations.text(FILEPATH)
     annotations.constant(TITLE, path)
-    return _descriptor(fields, None, extra=frozenset({"annotations"}), path=path)
+    return parse_descriptor(fields, None, extra=frozenset({"annotations"}), path=path)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Protocol
 
-    from mlbundle.bundle.reader import BundleReader
+    from mlbundle.bundle.reader import BundleReader, Layer, PlacedFile
 
     class _Decompressor(Protocol):
         def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
@@ -48,19 +48,39 @@ _LENGTHS = {
 }
 
 
-def find_pickles(reader: BundleReader) -> tuple[str, ...]:
-    """Return the paths of the files of a bundle that hold a pickle, in order."""
-    found: list[str] = []
-    for layer in reader.layers:
-        for file in layer.files:
-            size_bytes = file.entry.size_bytes
+def find_pickles(
+    reader: BundleReader, read_inflated: Callable[[Layer, int, int], bytes] | None = None
+) -> tuple[str, ...]:
+    """Return the paths of the files of a bundle that hold a pickle, in order.
 
-            def read_at(offset: int, count: int, start: int = file.offset, size: int = size_bytes) -> bytes:
-                return reader.read_at(start + offset, max(0, min(count, size - offset)))
-
-            if holds_pickle(read_at, size_bytes):
-                found.append(file.entry.path)
+    `read_inflated(layer, offset, size)` gives bytes of layers that are compressed; without it their files are not
+    looked at.
+    """
+    looked_at = [layer for layer in reader.layers if read_inflated is not None or not layer.compressed]
+    found = (
+        file.entry.path
+        for layer in looked_at
+        for file in layer.files
+        if holds_pickle(_reading(reader, layer, file, read_inflated), file.entry.size_bytes)
+    )
     return tuple(sorted(found, key=str.encode))
+
+
+def _reading(
+    reader: BundleReader,
+    layer: Layer,
+    file: PlacedFile,
+    read_inflated: Callable[[Layer, int, int], bytes] | None,
+) -> ReadAt:
+    """Return a function that reads one file and nothing beyond it."""
+
+    def read_at(offset: int, count: int) -> bytes:
+        size_bytes = max(0, min(count, file.entry.size_bytes - offset))
+        if layer.compressed and read_inflated is not None:
+            return read_inflated(layer, file.offset + offset, size_bytes)
+        return reader.source.read_at(layer.hex, file.offset + offset, size_bytes)
+
+    return read_at
 
 
 def holds_pickle(read_at: ReadAt, size_bytes: int) -> bool:

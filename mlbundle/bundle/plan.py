@@ -20,12 +20,13 @@ from mlbundle.bundle.content import (
     Role,
     SourceFile,
 )
-from mlbundle.bundle.digests import UNKNOWN_HEX, is_digest, set_digest, sha256_hex
+from mlbundle.bundle.digests import PREFIX, UNKNOWN_HEX, is_digest, set_digest, sha256_hex
 from mlbundle.bundle.document import BundleDocument, Chunks, chunk_count, encode_bundle
 from mlbundle.bundle.paths import check_collisions, check_path, collision_key
 from mlbundle.bundle.strictjson import MAX_BYTES as MAX_DOCUMENT_BYTES
 from mlbundle.bundle.table import MAX_FILES, MAX_TABLE_BYTES, FileEntry, encode_table
 from mlbundle.bundle.tarformat import BLOCK_BYTES, END_BYTES, padded, split_name
+from mlbundle.bundle.tarlayers import tar_bytes
 from mlbundle.errors import AssetUnavailable, UnsafePath, UsageError
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class PlannedFile:
 
 @dataclass(frozen=True, slots=True)
 class PlannedLayer:
-    """A layer to be: one file as it is, or a tar of several (`group`)."""
+    """A layer to be: one file as it is, or a tar; `size_bytes` is that of the blob."""
 
     index: int
     path: str
@@ -77,16 +78,20 @@ class PlannedLayer:
     files: tuple[PlannedFile, ...]
 
     @property
-    def group(self) -> bool:
-        """Whether the layer is a tar of small files."""
-        return self.media_type == oci.DATASET_GROUP_TYPE
+    def tar(self) -> bool:
+        """Whether the layer is a tar, compressed or not."""
+        return self.media_type in oci.TAR_TYPES
 
 
 @dataclass
 class Hashes:
-    """The sha256 (hex) of what has been read so far, by layer index and by file path."""
+    """The sha256 (hex) of what has been read so far, by layer index and by file path.
+
+    `diffs` are of layers that are compressed, before compression.
+    """
 
     layers: dict[int, str] = field(default_factory=dict)
+    diffs: dict[int, str] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     chunks: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -104,9 +109,15 @@ class Plan:
         return self.layers[2:]
 
     @property
+    def image_blobs(self) -> dict[str, int]:
+        """Sizes in bytes of the layers of embedded images, by digest (hex), in the order of the archive."""
+        return {key: size for source in self.content.embedded for key, size in source.layers}
+
+    @property
     def data_bytes(self) -> int:
-        """How many bytes of source files will be read."""
-        return sum(file.size_bytes for layer in self.data_layers for file in layer.files)
+        """How many bytes of source files and image layers will be read."""
+        files = sum(file.size_bytes for layer in self.data_layers for file in layer.files)
+        return files + sum(self.image_blobs.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +176,30 @@ def make_head(plan: Plan, hashes: Hashes) -> Head:
         )
         for layer in plan.layers
     ]
-    config = oci.encode_config(_model_config(plan.content), [layer.digest for layer in descriptors])
+    diff_ids = [descriptor.digest for descriptor in descriptors]
+    for index, hexadecimal in hashes.diffs.items():
+        diff_ids[index] = PREFIX + hexadecimal
+    config = oci.encode_config(_model_config(plan.content), diff_ids)
     manifest = oci.encode_manifest(
         oci.Manifest(oci.Descriptor(oci.CONFIG_TYPE, sha256_hex(config), len(config)), tuple(descriptors))
     )
     _check_caps(manifest, bundle, config, table, len(files))
-    index = oci.encode_index(sha256_hex(manifest), len(manifest), plan.content.model_version)
-    blobs = {sha256_hex(data): data for data in (manifest, config, bundle, table, *_author_documents(plan))}
+    embedded = plan.content.embedded
+    documents_in_order = (
+        manifest,
+        *(source.index for source in embedded),
+        *(document for source in embedded for document in source.manifests),
+        config,
+        *(document for source in embedded for document in source.configs),
+        bundle,
+        table,
+        *_author_documents(plan),
+    )
+    blobs = {sha256_hex(data): data for data in documents_in_order}
     return Head(
         members=(
             (oci.LAYOUT_FILE, oci.LAYOUT_BYTES),
-            (oci.INDEX_FILE, index),
+            (oci.INDEX_FILE, oci.encode_index(_index(plan, manifest))),
             *((oci.BLOB_FOLDER + hexadecimal, data) for hexadecimal, data in blobs.items()),
         ),
         manifest_hex=sha256_hex(manifest),
@@ -185,9 +209,18 @@ def make_head(plan: Plan, hashes: Hashes) -> Head:
     )
 
 
-def group_bytes(sizes: Iterator[int]) -> int:
-    """Return the size of a tar that holds files of these sizes."""
-    return END_BYTES + sum(BLOCK_BYTES + padded(size) for size in sizes)
+def _index(plan: Plan, manifest: bytes) -> oci.Index:
+    return oci.Index(
+        model=oci.Descriptor(oci.MANIFEST_TYPE, sha256_hex(manifest), len(manifest)),
+        tag=oci.ref_name(plan.content.model_version),
+        images=tuple(
+            oci.ImageEntry(
+                source.accelerator,
+                oci.Descriptor(oci.INDEX_TYPE, sha256_hex(source.index), len(source.index)),
+            )
+            for source in plan.content.embedded
+        ),
+    )
 
 
 def _author_documents(plan: Plan) -> Iterator[bytes]:
@@ -208,9 +241,9 @@ def _check_names(content: BundleContent) -> None:
         if not 0 < len(text) <= _MAX_NAME or _UNPRINTABLE.search(text):
             raise UsageError(f"the {what} {ascii(text)[:80]} is empty, too long or not printable")
     for pin in content.images:
-        if not is_digest(pin.digest):
+        if not pin.digests or not all(is_digest(digest) for digest in pin.digests):
             raise UsageError(
-                f"the image {pin.image} is pinned by {pin.digest!a}, which is no digest",
+                f"the image {pin.image} is pinned by {pin.digests!a}, which is no digest",
                 hint="sha256: and 64 lower-case hex digits",
             )
     if not oci.is_tag(oci.ref_name(content.model_version)):
@@ -280,7 +313,7 @@ def plan_groups(files: list[PlannedFile]) -> list[PlannedLayer]:
             0,
             f"{RESERVED_FOLDER}/groups/dataset-{number:04d}.tar",
             oci.DATASET_GROUP_TYPE,
-            group_bytes(file.size_bytes for file in group),
+            tar_bytes(file.size_bytes for file in group),
             tuple(group),
         )
         for number, group in enumerate(groups)

@@ -1,38 +1,39 @@
-"""The structure of a bundle file: every claim in it held against every other, reading headers and documents only."""
+"""The structure of a bundle: every claim in it held against every other, reading documents only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
-from mlbundle.bundle import oci, tarformat
+from mlbundle.bundle import oci
+from mlbundle.bundle.attachments import EmbeddedImage, Referrer, read_image, read_referrer
+from mlbundle.bundle.checked import check_present, read_document
 from mlbundle.bundle.content import FRAMEWORK_PATH, MODEL_PATH, RESERVED_FOLDER
-from mlbundle.bundle.digests import PREFIX, is_hex, set_digest, sha256_hex
+from mlbundle.bundle.digests import PREFIX, set_digest
 from mlbundle.bundle.document import BundleDocument, chunk_count, parse_bundle
 from mlbundle.bundle.paths import check_collisions, check_path, collision_key
 from mlbundle.bundle.plan import BUNDLE_LAYER, DOCUMENT_LAYERS, GROUP_BYTES, TABLE_LAYER
 from mlbundle.bundle.strictjson import MAX_BYTES as MAX_DOCUMENT_BYTES
 from mlbundle.bundle.strictjson import loads
-from mlbundle.bundle.table import MAX_FILES, MAX_TABLE_BYTES, FileEntry, parse_table
-from mlbundle.errors import BundleCorrupt, DigestMismatch, NotABundle
+from mlbundle.bundle.table import MAX_TABLE_BYTES, FileEntry, parse_table
+from mlbundle.bundle.tarformat import header_bytes, padded, split_name
+from mlbundle.bundle.tarlayers import tar_bytes
+from mlbundle.errors import BundleCorrupt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mlbundle.bundle.file import BundleFile
+    from mlbundle.bundle.blobs import BlobReader
 
-MAX_MEMBERS = 100_000
 MAX_RATIO = 200
-"""How many times the size of the file the unpacked files may have (one blob may serve several files)."""
+"""How many times the size of what is stored may be unpacked: of a compressed layer, and of all files together."""
 
 _MAX_YAML_BYTES = 1 << 20
-_HINT = "copy or fetch it again, and compare the digest with the author's"
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedFile:
-    """A file of the table and the byte offset of its data in the bundle file."""
+    """A file of the table and the byte offset of its data in its layer, once that is decompressed."""
 
     entry: FileEntry
     offset: int
@@ -40,14 +41,14 @@ class PlacedFile:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """A layer of the model manifest, where its blob lies, and the files in it."""
+    """A layer of the model manifest and the files in it; `diff_hex` is its sha256 before compression."""
 
     index: int
     path: str
     media_type: str
     hex: str
     size_bytes: int
-    offset: int
+    diff_hex: str
     files: tuple[PlacedFile, ...]
 
     @property
@@ -56,141 +57,130 @@ class Layer:
         return PREFIX + self.hex
 
     @property
-    def group(self) -> bool:
-        """Whether the layer is a tar of small files."""
-        return self.media_type == oci.DATASET_GROUP_TYPE
+    def tar(self) -> bool:
+        """Whether the layer, once decompressed, is a tar of its files; else it is one file."""
+        return self.media_type in oci.TAR_TYPES
+
+    @property
+    def compressed(self) -> bool:
+        """Whether the blob is compressed."""
+        return self.media_type.endswith(oci.ZSTD)
+
+    @property
+    def unpacked_bytes(self) -> int:
+        """The size of the layer once it is decompressed."""
+        return tar_bytes(file.entry.size_bytes for file in self.files) if self.tar else self.size_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """All that the headers and documents of a bundle say, once it is known to be consistent."""
+    """All that the documents of a bundle say, once it is known to be consistent."""
 
+    index: oci.Index
     manifest_bytes: bytes
-    manifest_hex: str
-    tag: str
     manifest: oci.Manifest
     config: oci.ModelConfig
+    diff_ids: tuple[str, ...]
     document: BundleDocument
     files: tuple[FileEntry, ...]
-    layers: tuple[Layer, ...]
     model_yaml: bytes
     framework_yaml: bytes
+    layers: tuple[Layer, ...] = ()
+    images: tuple[EmbeddedImage, ...] = ()
+    referrers: tuple[Referrer, ...] = ()
+
+    def blobs(self) -> dict[str, int]:
+        """Return the sizes in bytes of all blobs by digest (hex), in the order in which an archive holds them."""
+        documents = DOCUMENT_LAYERS
+        ordered = [
+            self.index.model,
+            *(image.index for image in self.images),
+            *(platform.manifest for image in self.images for platform in image.platforms),
+            *(referrer.manifest for referrer in self.referrers),
+            self.manifest.config,
+            *(platform.config for image in self.images for platform in image.platforms),
+            *self.manifest.layers[: len(documents)],
+            *(blob for referrer in self.referrers for blob in (referrer.config, *referrer.layers)),
+            *(layer for image in self.images for layer in image.layers),
+            *self.manifest.layers[len(documents) :],
+        ]
+        return {descriptor.hex: descriptor.size_bytes for descriptor in ordered}
 
 
-def read_structure(file: BundleFile) -> Structure:
-    """Return the structure of a bundle file.
+def read_structure(source: BlobReader, index: bytes, *, whole: bool = True) -> Structure:
+    """Return the structure of a bundle whose `index.json` is `index`.
 
-    Raises NotABundle for a file of another kind, and BundleCorrupt, DigestMismatch or UnsafePath, with the
-    byte offset or the JSON pointer, for a broken one.
+    Without `whole` only the documents are looked at, and large blobs need not be there: that is what a look over
+    the network costs. Raises BundleCorrupt, DigestMismatch or UnsafePath, with the place, for a broken one.
     """
-    return _Opening(file).run()
+    return _Opening(source, whole=whole).run(index)
 
 
 class _Opening:
     """The steps of opening, in order; each relies on the ones before."""
 
-    def __init__(self, file: BundleFile) -> None:
-        self._file = file
-        self._name = str(file.path)
-        self._special: dict[str, tarformat.Member] = {}
-        self._blobs: dict[str, tarformat.Member] = {}
+    def __init__(self, source: BlobReader, *, whole: bool) -> None:
+        self._source = source
+        self._name = source.name
+        self._whole = whole
 
-    def run(self) -> Structure:
-        """Return the structure of the file; raises what `open_bundle` raises."""
-        self._check_kind()
-        self._scan()
-        entry, tag = self._read_index()
-        manifest_bytes = self._read_blob(entry, MAX_DOCUMENT_BYTES, "the model manifest")
-        manifest, config = self._read_manifest(manifest_bytes)
-        document = self._read_document(manifest.layers[0])
-        files = self._read_table(manifest.layers[1])
+    def run(self, index_bytes: bytes) -> Structure:
+        """Return the structure of the bundle; raises what `open_bundle` raises."""
+        where = f"{self._name}!{oci.INDEX_FILE}#"
+        index = oci.parse_index(loads(index_bytes, where=where), where)
+        manifest_bytes = self._read(index.model, MAX_DOCUMENT_BYTES, "the model manifest")
+        manifest = self._read_manifest(manifest_bytes)
+        config, diff_ids = self._read_config(manifest)
         structure = Structure(
+            index=index,
             manifest_bytes=manifest_bytes,
-            manifest_hex=entry.hex,
-            tag=tag,
             manifest=manifest,
             config=config,
-            document=document,
-            files=files,
-            layers=(),
-            model_yaml=self._read_blob(manifest.layers[2], _MAX_YAML_BYTES, MODEL_PATH),
-            framework_yaml=self._read_blob(manifest.layers[3], _MAX_YAML_BYTES, FRAMEWORK_PATH),
+            diff_ids=diff_ids,
+            document=self._read_bundle(manifest.layers[0]),
+            files=self._read_table(manifest.layers[1]),
+            model_yaml=self._read(manifest.layers[2], _MAX_YAML_BYTES, MODEL_PATH),
+            framework_yaml=self._read(manifest.layers[3], _MAX_YAML_BYTES, FRAMEWORK_PATH),
         )
         self._check_statements(structure)
         self._check_assets(structure)
         self._check_chunks(structure)
-        layers = self._place_files(structure)
-        self._check_no_strays(structure)
-        return replace(structure, layers=layers)
+        structure = replace(structure, layers=self._place_files(structure))
+        self._check_ratio(structure)
+        return self._with_attachments(structure)
 
-    def _check_kind(self) -> None:
-        magic = self._file.read_at(257, 5)
-        if magic != b"ustar":
-            raise NotABundle(
-                "the file is no bundle: it does not begin as a tar",
-                where=f"{self._name}, byte 0",
-                hint="`mlbundle pack` makes bundles; `mlbundle run FOLDER` takes a manifest",
-            )
+    def _read(self, descriptor: oci.Descriptor, cap_bytes: int, what: str) -> bytes:
+        return read_document(self._source, descriptor, cap_bytes, what)
 
-    def _scan(self) -> None:
-        members = tarformat.scan(
-            self._file.read_at, 0, self._file.size_bytes, where=self._name, limit=MAX_MEMBERS
-        )
-        for member in members:
-            here = f"{self._name}, byte {member.header}"
-            check_path(member.name, where=here)
-            target, key = self._slot(member.name, here)
-            if member.mode != tarformat.MODE_PLAIN:
-                raise BundleCorrupt(f"{member.name} has the mode {member.mode:o}", where=here)
-            if key in target:
-                raise BundleCorrupt(f"{member.name} stands twice", where=here)
-            target[key] = member
-        for name in (oci.LAYOUT_FILE, oci.INDEX_FILE):
-            if name not in self._special:
-                raise NotABundle(
-                    f"the tar has no {name}: it is no OCI image layout", where=self._name, hint=_HINT
-                )
-
-    def _slot(self, name: str, here: str) -> tuple[dict[str, tarformat.Member], str]:
-        if name in {oci.LAYOUT_FILE, oci.INDEX_FILE}:
-            return self._special, name
-        folder, _, hexadecimal = name.rpartition("/")
-        if folder + "/" == oci.BLOB_FOLDER and is_hex(hexadecimal):
-            return self._blobs, hexadecimal
-        raise BundleCorrupt(
-            f"{ascii(name)[:100]} does not belong into a bundle",
-            where=here,
-            hint="only oci-layout, index.json and blobs/sha256/<digest> do",
-        )
-
-    def _read_index(self) -> tuple[oci.Descriptor, str]:
-        layout = self._read_member(self._special[oci.LAYOUT_FILE], MAX_DOCUMENT_BYTES)
-        if layout != oci.LAYOUT_BYTES:
-            raise BundleCorrupt("the layout version is not 1.0.0", where=f"{self._name}!{oci.LAYOUT_FILE}")
-        where = f"{self._name}!{oci.INDEX_FILE}#"
-        data = self._read_member(self._special[oci.INDEX_FILE], MAX_DOCUMENT_BYTES)
-        return oci.parse_index(loads(data, where=where), where)
-
-    def _read_manifest(self, data: bytes) -> tuple[oci.Manifest, oci.ModelConfig]:
+    def _read_manifest(self, data: bytes) -> oci.Manifest:
         where = f"{self._name}!manifest#"
         manifest = oci.parse_manifest(loads(data, where=where), where)
         _check_layer_order(manifest, where)
-        for layer in manifest.layers:
-            self._locate(layer, layer.path or "")
-        config = self._read_blob(manifest.config, MAX_DOCUMENT_BYTES, "the config")
-        where = f"{self._name}!config#"
-        digests = [layer.digest for layer in manifest.layers]
-        return manifest, oci.parse_config(loads(config, where=where), where, digests)
+        if self._whole:
+            for layer in manifest.layers:
+                check_present(self._source, layer, layer.path or "")
+        return manifest
 
-    def _read_document(self, layer: oci.Descriptor) -> BundleDocument:
+    def _read_config(self, manifest: oci.Manifest) -> tuple[oci.ModelConfig, tuple[str, ...]]:
+        data = self._read(manifest.config, MAX_DOCUMENT_BYTES, "the config")
+        where = f"{self._name}!config#"
+        config, diff_ids = oci.parse_config(loads(data, where=where), where)
+        plain = [
+            (diff, layer.hex) for diff, layer in zip(diff_ids, manifest.layers, strict=False)
+            if not layer.media_type.endswith(oci.ZSTD)
+        ]  # fmt: skip
+        if len(diff_ids) != len(manifest.layers) or any(diff != found for diff, found in plain):
+            raise BundleCorrupt(
+                "the diff ids are not the digests of the layers", where=f"{where}/modelfs/diffIds"
+            )
+        return config, diff_ids
+
+    def _read_bundle(self, layer: oci.Descriptor) -> BundleDocument:
         where = f"{self._name}!{BUNDLE_LAYER}#"
-        data = self._read_blob(layer, MAX_DOCUMENT_BYTES, BUNDLE_LAYER)
-        return parse_bundle(loads(data, where=where), where)
+        return parse_bundle(loads(self._read(layer, MAX_DOCUMENT_BYTES, BUNDLE_LAYER), where=where), where)
 
     def _read_table(self, layer: oci.Descriptor) -> tuple[FileEntry, ...]:
-        return parse_table(
-            self._read_blob(layer, MAX_TABLE_BYTES, TABLE_LAYER), f"{self._name}!{TABLE_LAYER}"
-        )
+        return parse_table(self._read(layer, MAX_TABLE_BYTES, TABLE_LAYER), f"{self._name}!{TABLE_LAYER}")
 
     def _check_statements(self, structure: Structure) -> None:
         """What bundle.json says must be what the other documents say."""
@@ -199,7 +189,7 @@ class _Opening:
         statements = (
             ("model/name", document.model_name, config.name),
             ("model/version", document.model_version, config.version),
-            ("model/version", oci.ref_name(document.model_version), structure.tag),
+            ("model/version", oci.ref_name(document.model_version), structure.index.tag),
             ("files/digest", document.files_hex, table.hex),
             ("files/size", document.files_bytes, table.size_bytes),
             ("files/count", document.files_count, len(files)),
@@ -211,11 +201,6 @@ class _Opening:
                 raise BundleCorrupt(
                     f"{stated!a} is stated where {found!a} is found", where=f"{where}/{pointer}"
                 )
-        if document.unpacked_bytes > MAX_RATIO * self._file.size_bytes:
-            raise BundleCorrupt(
-                f"{document.unpacked_bytes} bytes unpacked are over {MAX_RATIO} times the file",
-                where=f"{where}/unpacked_size",
-            )
         check_collisions((entry.path for entry in files), where=f"{self._name}!{TABLE_LAYER}")
 
     def _check_assets(self, structure: Structure) -> None:
@@ -254,86 +239,80 @@ class _Opening:
                 )
             by_layer[entry.layer].append(entry)
         return tuple(
-            self._placed(index, layer, by_layer[index])
-            for index, layer in enumerate(structure.manifest.layers)
+            self._placed(index, layer, diff_hex, by_layer[index])
+            for index, (layer, diff_hex) in enumerate(
+                zip(structure.manifest.layers, structure.diff_ids, strict=True)
+            )
         )
 
-    def _placed(self, index: int, layer: oci.Descriptor, entries: list[FileEntry]) -> Layer:
+    def _placed(self, index: int, layer: oci.Descriptor, diff_hex: str, entries: list[FileEntry]) -> Layer:
         path = layer.path or ""
-        member = self._locate(layer, path)
-        files: tuple[PlacedFile, ...] = ()
-        if layer.media_type == oci.DATASET_GROUP_TYPE:
-            files = tuple(self._group_files(path, member, entries))
+        placed: tuple[PlacedFile, ...] = ()
+        if layer.media_type in oci.TAR_TYPES:
+            placed = tuple(self._in_tar(layer, path, entries))
         elif index >= 2:
             stated = [(entry.path, entry.size_bytes, entry.sha256) for entry in entries]
             if stated != [(path, layer.size_bytes, layer.hex)]:
-                raise BundleCorrupt(
-                    f"layer {index} is not what the file table says about {path!a}",
-                    where=f"{self._name}!{TABLE_LAYER}",
-                )
-            files = (PlacedFile(entries[0], member.offset),)
-        return Layer(index, path, layer.media_type, layer.hex, layer.size_bytes, member.offset, files)
+                raise self._not_as_listed(index, path)
+            placed = (PlacedFile(entries[0], 0),)
+        return Layer(index, path, layer.media_type, layer.hex, layer.size_bytes, diff_hex, placed)
 
-    def _group_files(
-        self, path: str, member: tarformat.Member, entries: list[FileEntry]
-    ) -> Iterator[PlacedFile]:
+    def _in_tar(self, layer: oci.Descriptor, path: str, entries: list[FileEntry]) -> Iterator[PlacedFile]:
+        """Yield the files of a tar at the places that follow from their sizes; the bytes are compared later."""
         where = f"{self._name}!{path}"
-        if member.size_bytes > GROUP_BYTES:
-            raise BundleCorrupt(f"a group of {member.size_bytes} bytes is over the cap", where=where)
-        end = member.offset + member.size_bytes
-        found = tarformat.scan(self._file.read_at, member.offset, end, where=where, limit=MAX_FILES)
-        for held, entry in zip_longest(found, entries):
-            if entry is None or held is None:
-                raise BundleCorrupt(f"{len(entries)} files are listed and others are here", where=where)
-            if (held.name, held.size_bytes, held.mode) != (entry.path, entry.size_bytes, entry.mode):
-                raise BundleCorrupt(f"{held.name!a} is not what the file table says", where=where)
-            yield PlacedFile(entry, held.offset)
         if not entries:
             raise BundleCorrupt("a group without files", where=where)
+        group = layer.media_type in oci.GROUP_TYPES
+        if not group and [entry.path for entry in entries] != [path]:
+            raise self._not_as_listed(entries[0].layer, path)
+        size_bytes = tar_bytes(entry.size_bytes for entry in entries)
+        if group and size_bytes > GROUP_BYTES:
+            raise BundleCorrupt(f"a group of {size_bytes} bytes is over the cap", where=where)
+        if not layer.media_type.endswith(oci.ZSTD):
+            if size_bytes != layer.size_bytes:
+                raise BundleCorrupt(
+                    f"the tar has {layer.size_bytes} bytes and its {len(entries)} files take {size_bytes}",
+                    where=where,
+                )
+        elif size_bytes > MAX_RATIO * layer.size_bytes:
+            raise BundleCorrupt(f"{size_bytes} bytes from {layer.size_bytes} are a bomb", where=where)
+        offset = 0
+        for entry in entries:
+            if split_name(entry.path) is None:
+                raise BundleCorrupt(f"{entry.path!a} does not fit into a tar", where=where)
+            offset += header_bytes(entry.size_bytes)
+            yield PlacedFile(entry, offset)
+            offset += padded(entry.size_bytes)
 
-    def _check_no_strays(self, structure: Structure) -> None:
-        known = {structure.manifest_hex, structure.manifest.config.hex}
-        known.update(layer.hex for layer in structure.manifest.layers)
-        stray = next((member for key, member in self._blobs.items() if key not in known), None)
-        if stray is not None:
+    def _not_as_listed(self, index: int, path: str) -> BundleCorrupt:
+        return BundleCorrupt(
+            f"layer {index} is not what the file table says about {path!a}",
+            where=f"{self._name}!{TABLE_LAYER}",
+        )
+
+    def _check_ratio(self, structure: Structure) -> None:
+        stored = sum({layer.hex: layer.size_bytes for layer in structure.manifest.layers}.values())
+        if structure.document.unpacked_bytes > MAX_RATIO * stored:
             raise BundleCorrupt(
-                f"nothing refers to {stray.name}", where=f"{self._name}, byte {stray.header}", hint=_HINT
+                f"{structure.document.unpacked_bytes} bytes unpacked are over {MAX_RATIO} times what is stored",
+                where=f"{self._name}!{BUNDLE_LAYER}#/unpacked_size",
             )
 
-    def _locate(self, descriptor: oci.Descriptor, what: str) -> tarformat.Member:
-        member = self._blobs.get(descriptor.hex)
-        if member is None:
-            raise BundleCorrupt(
-                f"the blob of {ascii(what)[:100]} is missing",
-                where=f"{self._name}!{descriptor.digest}",
-                hint=_HINT,
-            )
-        if member.size_bytes != descriptor.size_bytes:
-            raise BundleCorrupt(
-                f"{ascii(what)[:100]} should have {descriptor.size_bytes} bytes and has {member.size_bytes}",
-                where=f"{self._name}, byte {member.header}",
-                hint=_HINT,
-            )
-        return member
-
-    def _read_member(self, member: tarformat.Member, cap_bytes: int) -> bytes:
-        if member.size_bytes > cap_bytes:
-            raise BundleCorrupt(
-                f"{member.name} has {member.size_bytes} bytes; the cap is {cap_bytes}",
-                where=f"{self._name}, byte {member.header}",
-            )
-        return self._file.read_at(member.offset, member.size_bytes)
-
-    def _read_blob(self, descriptor: oci.Descriptor, cap_bytes: int, what: str) -> bytes:
-        member = self._locate(descriptor, what)
-        data = self._read_member(member, cap_bytes)
-        if sha256_hex(data) != descriptor.hex:
-            raise DigestMismatch(
-                f"{what} does not have the digest that names it",
-                where=f"{self._name}, byte {member.offset}",
-                hint=_HINT,
-            )
-        return data
+    def _with_attachments(self, structure: Structure) -> Structure:
+        """Read the manifests of images and referrers; a look without large blobs leaves them out."""
+        if not self._whole:
+            return structure
+        index = structure.index
+        return replace(
+            structure,
+            images=tuple(
+                read_image(self._source, entry, structure.document.images, whole=True)
+                for entry in index.images
+            ),
+            referrers=tuple(
+                read_referrer(self._source, entry, index.model, whole=True) for entry in index.referrers
+            ),
+        )
 
 
 def _check_layer_order(manifest: oci.Manifest, where: str) -> None:
@@ -348,12 +327,12 @@ def _check_layer_order(manifest: oci.Manifest, where: str) -> None:
             if layer.media_type != oci.CODE_TYPE:
                 raise BundleCorrupt(f"{path} has the media type {ascii(layer.media_type)[:100]}", where=here)
             continue
-        if layer.media_type not in oci.LAYER_ORDER:
+        if layer.media_type not in oci.LAYER_RANKS:
             raise BundleCorrupt(f"the media type {ascii(layer.media_type)[:100]} is unknown", where=here)
-        rank = (oci.LAYER_ORDER.index(layer.media_type), path.encode("utf-8"))
+        rank = (oci.LAYER_RANKS[layer.media_type], path.encode("utf-8"))
         if rank <= last:
             raise BundleCorrupt("the layers are not in order", where=here)
         reserved = collision_key(path).split("\0")[0] == RESERVED_FOLDER
-        if reserved != (layer.media_type == oci.DATASET_GROUP_TYPE):
+        if reserved != (layer.media_type in oci.GROUP_TYPES):
             raise BundleCorrupt(f"{ascii(path)[:100]} is no path for such a layer", where=here)
         last = rank

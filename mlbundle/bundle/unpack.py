@@ -8,6 +8,7 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from mlbundle.bundle.reader import BundleReader, PlacedFile, open_bundle
@@ -17,7 +18,7 @@ from mlbundle.files import sync_folder
 from mlbundle.platforms import free_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from mlbundle.bundle.table import FileEntry
@@ -30,47 +31,82 @@ _FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXE
 
 @dataclass(frozen=True)
 class Unpacked:
-    """A folder with the files of a bundle, each with the sha256 of the file table."""
+    """A folder with files of a bundle, each with the sha256 of the file table; `of` is how many the bundle has."""
 
     path: Path
     manifest_digest: str
     config_digest: str
     set_digest: str
     files: tuple[FileEntry, ...]
+    of: int
 
 
-def unpack(path: Path, destination: Path, progress: Progress | None = None) -> Unpacked:
-    """Write the files of a bundle into the folder `destination`, which must not exist.
+def unpack(
+    path: Path, destination: Path, progress: Progress | None = None, *, patterns: Sequence[str] = ()
+) -> Unpacked:
+    """Write the files of a bundle file into the folder `destination`; see `unpack_reader`."""
+    with open_bundle(path) as reader:
+        return unpack_reader(reader, destination, progress, patterns=patterns)
 
-    Every byte is checked on its way. The files are written into a hidden folder beside `destination` that
-    only we may enter, and appear under their name when all are right and on disk. Raises UsageError when
-    `destination` exists, what `open_bundle` raises, DigestMismatch, StorageFailed.
+
+def unpack_reader(
+    reader: BundleReader,
+    destination: Path,
+    progress: Progress | None = None,
+    *,
+    patterns: Sequence[str] = (),
+) -> Unpacked:
+    """Write the files of an open bundle into the folder `destination`, which must not exist.
+
+    With `patterns` only the files are written whose path matches one of them (`fnmatch`; a folder stands for all
+    that is in it), and only the layers that hold them are read. Every byte is checked on its way. The files are
+    written into a hidden folder beside `destination` that only we may enter, and appear under their name when all
+    are right and on disk. Raises UsageError when `destination` exists or nothing matches, DigestMismatch,
+    BundleCorrupt, StorageFailed.
     """
     if os.path.lexists(destination):
         raise UsageError(f"{destination} exists already", hint="name a new folder with -o")
     if not destination.parent.is_dir():
         raise UsageError(f"the folder {destination.parent} does not exist", where=str(destination))
-    with open_bundle(path) as reader:
-        _check_space(reader, destination)
-        try:
-            with _staging(destination) as (folder, descriptor):
-                _write_files(reader, descriptor, progress)
-                _publish(folder, destination)
-        except OSError as error:
-            raise StorageFailed(
-                f"can't write {destination}: {error.strerror}", hint="check free space and permissions"
-            ) from error
-        return Unpacked(
-            path=destination,
-            manifest_digest=reader.manifest_digest,
-            config_digest=reader.config_digest,
-            set_digest=reader.set_digest,
-            files=reader.files,
+    chosen = choose_files(reader.files, patterns)
+    _check_space(chosen, destination)
+    try:
+        with _staging(destination) as (folder, descriptor):
+            _write_files(reader, {entry.path for entry in chosen}, descriptor, progress)
+            _publish(folder, destination)
+    except OSError as error:
+        raise StorageFailed(
+            f"can't write {destination}: {error.strerror}", hint="check free space and permissions"
+        ) from error
+    return Unpacked(
+        path=destination,
+        manifest_digest=reader.manifest_digest,
+        config_digest=reader.config_digest,
+        set_digest=reader.set_digest,
+        files=chosen,
+        of=len(reader.files),
+    )
+
+
+def choose_files(files: Sequence[FileEntry], patterns: Sequence[str]) -> tuple[FileEntry, ...]:
+    """Return the files that one of the patterns matches, all where there is none; raises UsageError for none at all."""
+    if not patterns:
+        return tuple(files)
+    chosen = tuple(entry for entry in files if any(_matches(entry.path, pattern) for pattern in patterns))
+    if not chosen:
+        raise UsageError(
+            f"no file of the bundle matches {', '.join(patterns)}",
+            hint="`mlbundle inspect --files` lists them",
         )
+    return chosen
 
 
-def _check_space(reader: BundleReader, destination: Path) -> None:
-    needed, free = reader.document.unpacked_bytes, free_bytes(destination.parent)
+def _matches(path: str, pattern: str) -> bool:
+    return fnmatchcase(path, pattern) or path.startswith(pattern.rstrip("/") + "/")
+
+
+def _check_space(files: Sequence[FileEntry], destination: Path) -> None:
+    needed, free = sum(entry.size_bytes for entry in files), free_bytes(destination.parent)
     if needed > free:
         raise StorageFailed(
             f"the files take {needed} bytes and {free} are free",
@@ -105,12 +141,13 @@ def _publish(folder: Path, destination: Path) -> None:
     sync_folder(destination.parent)
 
 
-def _write_files(reader: BundleReader, root: int, progress: Progress | None) -> None:
-    report = meter(progress, sum(layer.size_bytes for layer in reader.layers))
+def _write_files(reader: BundleReader, chosen: set[str], root: int, progress: Progress | None) -> None:
+    layers = [layer for layer in reader.layers if any(file.entry.path in chosen for file in layer.files)]
+    report = meter(progress, sum(layer.size_bytes for layer in layers))
     with ThreadPoolExecutor(max_workers=1) as pool, closing(_Tree(root)) as tree:
-        copier = Copier(reader, report, pool)
-        for layer in reader.layers:
-            with closing(_Sinks(tree, layer.files)) as sinks:
+        copier = Copier(reader.source, report, pool)
+        for layer in layers:
+            with closing(_Sinks(tree, layer.files, chosen)) as sinks:
                 copier.copy_layer(layer, sinks)
         tree.sync()
 
@@ -158,19 +195,23 @@ class _Tree:
 
 
 class _Sinks:
-    """Opens the files of a layer one after the other, as their bytes come."""
+    """Opens the chosen files of a layer one after the other, as their bytes come."""
 
-    def __init__(self, tree: _Tree, files: tuple[PlacedFile, ...]) -> None:
+    def __init__(self, tree: _Tree, files: tuple[PlacedFile, ...], chosen: set[str]) -> None:
         self._tree = tree
         self._files = iter(files)
+        self._chosen = chosen
         self._descriptor = -1
 
     def __iter__(self) -> Iterator[Callable[[memoryview], None] | None]:
         return self
 
-    def __next__(self) -> Callable[[memoryview], None]:
+    def __next__(self) -> Callable[[memoryview], None] | None:
         self.close()
-        self._descriptor = self._tree.create(next(self._files).entry)
+        entry = next(self._files).entry
+        if entry.path not in self._chosen:
+            return None
+        self._descriptor = self._tree.create(entry)
         return self._write
 
     def close(self) -> None:

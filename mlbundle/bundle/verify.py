@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.bundle.document import CHUNK_BYTES
 from mlbundle.bundle.hashing import StreamHash
 from mlbundle.bundle.pickles import find_pickles
 from mlbundle.bundle.reader import BundleReader, Layer, open_bundle
-from mlbundle.errors import DigestMismatch
+from mlbundle.bundle.tarlayers import TarChecker
+from mlbundle.errors import BundleCorrupt, DigestMismatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+    from typing import IO, Self
 
+    from mlbundle.bundle.blobs import BlobReader
     from mlbundle.bundle.table import FileEntry
 
     Progress = Callable[[int, int], None]
+    Sink = Callable[[memoryview], None]
 
 _READ_BYTES = 1 << 20
 _MAX_THREADS = 4
@@ -29,9 +36,13 @@ SCHEMA = "mlbundle/verification/v1"
 
 @dataclass(frozen=True)
 class Verified:
-    """A bundle of which every byte is what it should be; `pickles` are paths that hold Python pickles."""
+    """A bundle of which every byte is what it should be.
 
-    path: Path
+    `images` are the platforms of the embedded images (`amd64/cpu`), `referrers` the types of what refers to the
+    model manifest, `pickles` the paths of files that hold Python pickles.
+    """
+
+    name_of_source: str
     manifest_digest: str
     config_digest: str
     set_digest: str
@@ -39,13 +50,15 @@ class Verified:
     version: str
     size_bytes: int
     files: tuple[FileEntry, ...]
+    images: tuple[str, ...]
+    referrers: tuple[str, ...]
     pickles: tuple[str, ...]
 
     def to_document(self) -> dict[str, Any]:
         """Return the document that `verify --json` prints."""
         return {
             "schema": SCHEMA,
-            "file": str(self.path),
+            "file": self.name_of_source,
             "name": self.name,
             "version": self.version,
             "manifest_digest": self.manifest_digest,
@@ -53,6 +66,8 @@ class Verified:
             "set_digest": self.set_digest,
             "size": self.size_bytes,
             "files": len(self.files),
+            "images": list(self.images),
+            "referrers": list(self.referrers),
             "pickles": list(self.pickles),
             "verified": True,
         }
@@ -65,87 +80,155 @@ class Copier:
     """
 
     def __init__(
-        self, reader: BundleReader, report: Callable[[int], None], pool: ThreadPoolExecutor | None = None
+        self, source: BlobReader, report: Callable[[int], None], pool: ThreadPoolExecutor | None = None
     ) -> None:
-        self._reader = reader
+        self._source = source
         self._report = report
         self._pool = pool
         self._buffers = tuple(memoryview(bytearray(_READ_BYTES)) for _ in range(2 if pool else 1))
         self._turn = 0
 
-    def copy_layer(self, layer: Layer, sinks: Iterator[Callable[[memoryview], None] | None]) -> None:
+    def copy_layer(self, layer: Layer, sinks: Iterator[Sink | None]) -> None:
         """Read a layer once, giving each of its files to the next of `sinks`.
 
-        Raises DigestMismatch when a file does not have the sha256 of the table, or the layer its digest.
+        Raises DigestMismatch when a file does not have the sha256 of the table, or the layer its digest, and
+        BundleCorrupt for a tar or a compressed frame that is not as it must be.
         """
+        if layer.compressed:
+            self._copy_compressed(layer, sinks)
+        elif layer.tar:
+            checker = TarChecker([file.entry for file in layer.files], sinks, self._where(layer))
+            self.copy_blob(layer.hex, layer.size_bytes, layer.path, checker.feed)
+            checker.finish()
+        else:
+            self.copy_blob(layer.hex, layer.size_bytes, layer.path, next(sinks, None))
+
+    def copy_blob(self, hexadecimal: str, size_bytes: int, what: str, sink: Sink | None = None) -> None:
+        """Read a blob once and hand it on as it is; raises DigestMismatch at its end."""
         whole = StreamHash(0, self._pool)
-        position, end = layer.offset, layer.offset + layer.size_bytes
-        for file in layer.files:
-            for view in self._read(position, file.offset):
-                whole.update(view)
-            position = file.offset + file.entry.size_bytes
-            inner = StreamHash(0, None)
-            sink = next(sinks)
-            for view in self._read(file.offset, position):
-                whole.update(view)
-                if layer.group:
-                    inner.update(view)
-                if sink is not None:
-                    sink(view)
-            if layer.group and inner.finish().sha256 != file.entry.sha256:
-                raise self._mismatch(file.entry.path, file.offset)
-        for view in self._read(position, end):
+        for view in self._read(hexadecimal, 0, size_bytes):
             whole.update(view)
-        if whole.finish().sha256 != layer.hex:
-            raise self._mismatch(layer.path, layer.offset)
+            if sink is not None:
+                sink(view)
+        if whole.finish().sha256 != hexadecimal:
+            raise self._mismatch(what, hexadecimal, 0)
 
     def check_chunk(self, layer: Layer, number: int, expected: str) -> None:
         """Check one chunk of 64 MiB; raises DigestMismatch."""
-        start = layer.offset + number * CHUNK_BYTES
-        end = min(start + CHUNK_BYTES, layer.offset + layer.size_bytes)
+        start = number * CHUNK_BYTES
         chunk = StreamHash(0, None)
-        for view in self._read(start, end, count=False):
+        for view in self._read(layer.hex, start, min(start + CHUNK_BYTES, layer.size_bytes), count=False):
             chunk.update(view)
         if chunk.finish().sha256 != expected:
-            raise self._mismatch(f"chunk {number} of {layer.path}", start)
+            raise self._mismatch(f"chunk {number} of {layer.path}", layer.hex, start)
 
-    def _read(self, start: int, end: int, *, count: bool = True) -> Iterator[memoryview]:
+    def _copy_compressed(self, layer: Layer, sinks: Iterator[Sink | None]) -> None:
+        from mlbundle.bundle.zstdio import Decompressor
+
+        where = self._where(layer)
+        checker = TarChecker([file.entry for file in layer.files], sinks, where)
+        inflated = hashlib.sha256()
+        frame = Decompressor(layer.unpacked_bytes, where)
+
+        def feed(view: memoryview) -> None:
+            for piece in frame.feed(view):
+                inflated.update(piece)
+                checker.feed(memoryview(piece))
+
+        self.copy_blob(layer.hex, layer.size_bytes, layer.path, feed)
+        frame.finish()
+        checker.finish()
+        if inflated.hexdigest() != layer.diff_hex:
+            raise BundleCorrupt("the layer does not have the diff id that the config states", where=where)
+
+    def _where(self, layer: Layer) -> str:
+        return f"{self._source.name}!{layer.path}"
+
+    def _read(self, hexadecimal: str, start: int, end: int, *, count: bool = True) -> Iterator[memoryview]:
         """Yield the bytes from `start` to `end`, from the buffers by turns."""
         while start < end:
             self._turn += 1
             view = self._buffers[self._turn % len(self._buffers)][: end - start]
-            self._reader.read_into(view, start)
+            self._source.read_into(hexadecimal, view, start)
             yield view
             start += len(view)
             self._report(len(view) if count else 0)
 
-    def _mismatch(self, what: str, offset: int) -> DigestMismatch:
+    def _mismatch(self, what: str, hexadecimal: str, offset: int) -> DigestMismatch:
         return DigestMismatch(
             f"{what} does not have the digest that names it",
-            where=f"{self._reader.path}, byte {offset}",
+            where=self._source.where(hexadecimal, offset),
             hint="the file was damaged or changed; copy or fetch it again",
         )
 
 
 def verify(path: Path, progress: Progress | None = None) -> Verified:
-    """Check structure and every byte of a bundle.
+    """Check structure and every byte of a bundle file.
 
     `progress` is called with (bytes done, bytes in all), from several threads but one at a time. Raises
     what `open_bundle` raises, and DigestMismatch.
     """
     with open_bundle(path) as reader:
-        _check_blobs(reader, progress)
-        return Verified(
-            path=path,
-            manifest_digest=reader.manifest_digest,
-            config_digest=reader.config_digest,
-            set_digest=reader.set_digest,
-            name=reader.document.model_name,
-            version=reader.document.model_version,
-            size_bytes=reader.size_bytes,
-            files=reader.files,
-            pickles=find_pickles(reader),
-        )
+        return verify_reader(reader, progress)
+
+
+def verify_reader(reader: BundleReader, progress: Progress | None = None) -> Verified:
+    """Check every byte of an open bundle; raises BundleCorrupt, DigestMismatch."""
+    with _Inflated(reader.layers) as inflated:
+        _check_blobs(reader, progress, inflated)
+        pickles = find_pickles(reader, inflated.read_at)
+    return Verified(
+        name_of_source=reader.name,
+        manifest_digest=reader.manifest_digest,
+        config_digest=reader.config_digest,
+        set_digest=reader.set_digest,
+        name=reader.document.model_name,
+        version=reader.document.model_version,
+        size_bytes=reader.size_bytes,
+        files=reader.files,
+        images=tuple(
+            f"{platform.architecture}/{image.accelerator}"
+            for image in reader.images
+            for platform in image.platforms
+        ),
+        referrers=tuple(referrer.artifact_type for referrer in reader.referrers),
+        pickles=pickles,
+    )
+
+
+class _Inflated:
+    """The files of compressed layers, in unnamed temporary files, for the search for pickles."""
+
+    def __init__(self, layers: tuple[Layer, ...]) -> None:
+        self._layers = {layer.index for layer in layers if layer.compressed}
+        self._files: dict[int, IO[bytes]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def sinks(self, layer: Layer) -> Iterator[Sink | None]:
+        """Yield where the files of a layer go: nowhere, unless the layer is compressed."""
+        if layer.index not in self._layers:
+            yield from [None] * len(layer.files)
+            return
+        file = self._files[layer.index] = tempfile.TemporaryFile(prefix="mlbundle-verify-")  # noqa: SIM115
+
+        def write(view: memoryview) -> None:
+            file.write(view)
+
+        for placed in layer.files:
+            file.seek(placed.offset)
+            yield write
+
+    def read_at(self, layer: Layer, offset: int, size_bytes: int) -> bytes:
+        """Return bytes of a layer that was compressed."""
+        file = self._files[layer.index]
+        file.flush()
+        return os.pread(file.fileno(), size_bytes, offset)
 
 
 def meter(progress: Progress | None, total_bytes: int) -> Callable[[int], None]:
@@ -166,10 +249,13 @@ class _Stopped(Exception):
     """The other threads have nothing left to find out."""
 
 
-def _check_blobs(reader: BundleReader, progress: Progress | None) -> None:
-    """Check layers and chunks in threads, the largest first; a blob that serves several layers once."""
-    unique = {(layer.hex, layer.group): layer for layer in reader.layers}.values()
-    count = meter(progress, sum(layer.size_bytes for layer in unique))
+def _check_blobs(reader: BundleReader, progress: Progress | None, inflated: _Inflated) -> None:
+    """Check all blobs and chunks in threads, the largest first; a blob that serves several layers once."""
+    layers = {(layer.hex, layer.tar): layer for layer in reader.layers}.values()
+    attached = dict(reader.structure.blobs())
+    for layer in reader.layers:
+        attached.pop(layer.hex, None)
+    count = meter(progress, sum(layer.size_bytes for layer in layers) + sum(attached.values()))
     stop, local = threading.Event(), threading.local()
 
     def report(size_bytes: int) -> None:
@@ -179,25 +265,33 @@ def _check_blobs(reader: BundleReader, progress: Progress | None) -> None:
 
     def copier() -> Copier:
         if not hasattr(local, "copier"):
-            local.copier = Copier(reader, report)
+            local.copier = Copier(reader.source, report)
         made: Copier = local.copier
         return made
 
     def check_layer(layer: Layer) -> None:
-        copier().copy_layer(layer, iter([None] * len(layer.files)))
+        copier().copy_layer(layer, inflated.sinks(layer))
+
+    def check_blob(hexadecimal: str, size_bytes: int) -> None:
+        copier().copy_blob(hexadecimal, size_bytes, f"sha256:{hexadecimal}")
 
     def check_chunk(layer: Layer, number: int, expected: str) -> None:
         copier().check_chunk(layer, number, expected)
 
+    jobs: list[tuple[int, Callable[[], None]]] = [
+        (layer.size_bytes, partial(check_layer, layer)) for layer in layers
+    ]
+    jobs += [(size_bytes, partial(check_blob, key, size_bytes)) for key, size_bytes in attached.items()]
+    by_path = {layer.path: layer for layer in reader.layers}
+    jobs += [
+        (0, partial(check_chunk, by_path[chunks.path], number, expected))
+        for chunks in reader.document.chunks
+        for number, expected in enumerate(chunks.sha256)
+    ]
     pool = ThreadPoolExecutor(max_workers=min(_MAX_THREADS, os.cpu_count() or 1))
     try:
-        jobs = [pool.submit(check_layer, layer) for layer in sorted(unique, key=lambda x: -x.size_bytes)]
-        by_path = {layer.path: layer for layer in reader.layers}
-        for chunks in reader.document.chunks:
-            for number, expected in enumerate(chunks.sha256):
-                jobs.append(pool.submit(check_chunk, by_path[chunks.path], number, expected))
-        for job in jobs:
-            job.result()
+        for done in [pool.submit(job) for _, job in sorted(jobs, key=lambda job: -job[0])]:
+            done.result()
     finally:
         stop.set()
         pool.shutdown(cancel_futures=True)

@@ -36,7 +36,7 @@ def command(file: Path, show_files: bool, output_format: str) -> None:
     warn_of_pickles(found.pickles)
 
 
-def warn_of_pickles(pickles: tuple[str, ...]) -> None:
+def warn_of_pickles(pickles: tuple[str, ...] | None) -> None:
     """Say which files would run code if somebody loaded them."""
     if pickles:
         output.warn(

@@ -49,8 +49,15 @@ def case(
     return register
 
 
-def add(name: str, attack: int, build: Callable[[], bytes], reference: str = "bundle-corrupt") -> None:
-    CASES.append(Case(name, attack, build, reference))
+def add(
+    name: str,
+    attack: int,
+    build: Callable[[], bytes],
+    reference: str = "bundle-corrupt",
+    *,
+    seen_by_inspect: bool = True,
+) -> None:
+    CASES.append(Case(name, attack, build, reference, seen_by_inspect))
 
 
 def path_everywhere(path: str) -> bytes:
@@ -176,6 +183,7 @@ for label, kind in {
         f"group_{label}",
         attack,
         lambda held=held: Forge(group={"data/a.bin": b""}, edit_group=lambda _: [held]).build(),
+        seen_by_inspect=False,
     )
 
 
@@ -185,7 +193,7 @@ def symlink_then_file_through_it() -> bytes:
     return Forge(edit_group=lambda members: [link, *members]).build()
 
 
-@case(4)
+@case(4, seen_by_inspect=False)
 def setuid_mode_in_group() -> bytes:
     return Forge(
         group={"data/a.bin": b"x"}, edit_group=lambda _: [member("data/a.bin", b"x", mode=0o4755)]
@@ -201,7 +209,7 @@ def setuid_mode_in_table() -> bytes:
     return Forge(edit_table=edit).build()
 
 
-@case(4)
+@case(4, seen_by_inspect=False)
 def mode_differs_between_group_and_table() -> bytes:
     return Forge(
         group={"data/a.bin": b"x"}, edit_group=lambda _: [member("data/a.bin", b"x", mode=0o755)]
@@ -367,7 +375,7 @@ for label, size in {
     add(f"descriptor_size_{label}", 8, lambda size=size: Forge(edit_manifest=set_layer(4, size=size)).build())
 
 
-@case(8)
+@case(8, seen_by_inspect=False)
 def table_size_differs() -> bytes:
     def edit(rows: Any) -> Any:
         next(row for row in rows if row["path"] == "data/a.bin")["size"] = 699
