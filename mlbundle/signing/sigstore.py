@@ -42,6 +42,13 @@ class Envelope:
     hint: bytes | None
 
 
+@dataclass(frozen=True, slots=True)
+class Foreign:
+    """A Sigstore bundle that is not by a key over a statement; `what` says what it is."""
+
+    what: str
+
+
 def pae(payload_type: str, payload: bytes) -> bytes:
     """Return what a DSSE signature is over (pre-authentication encoding, DSSE protocol v1)."""
     kind = payload_type.encode("utf-8")
@@ -87,23 +94,19 @@ def bundle_referrer(bundle: bytes, predicate_type: str, subject: Subject) -> Ref
     return make_referrer(BUNDLE_TYPE, [Layer(BUNDLE_TYPE, bundle)], subject, annotations)
 
 
-def parse_bundle(data: bytes, *, where: str) -> Envelope:
+def parse_bundle(data: bytes, *, where: str) -> Envelope | Foreign:
     """Return the envelope of a Sigstore bundle; unknown keys (of logs, time stamps) are passed over.
 
-    Raises SignatureInvalid for what is no bundle v0.3 with one signature by a key over an in-toto statement.
+    Raises SignatureInvalid for what is no bundle v0.3, or has not one signature over one in-toto statement.
     """
     try:
         fields = Fields(loads(data, where=where, max_bytes=MAX_BUNDLE_BYTES), f"{where}#")
         fields.constant("mediaType", BUNDLE_TYPE)
         material = fields.object("verificationMaterial")
         if material.has("certificate") or material.has("x509CertificateChain"):
-            raise SignatureInvalid(
-                "it is signed with a certificate; mlbundle verifies signatures by keys only",
-                where=where,
-                hint="verify it with cosign",
-            )
+            return Foreign("a certificate (cosign can verify that)")
         if fields.has("messageSignature"):
-            raise SignatureInvalid("it signs a message, not a statement", where=where)
+            return Foreign("a key, but over a message instead of a statement")
         hint = _hint(material.object("publicKey"))
         envelope = fields.object("dsseEnvelope")
         envelope.constant("payloadType", intoto.MEDIA_TYPE)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlbundle.errors import EnvironmentLacks, ReferenceNotFound, SignatureInvalid, ToolMissing, UsageError
+from mlbundle.files import storage_failed
 from mlbundle.signing import statement as intoto
 from mlbundle.signing.referrers import Layer, Referrer, Subject, make_referrer
 from mlbundle.signing.source_date import source_date_text
@@ -68,14 +69,21 @@ def holds(statement: bytes, armoured: bytes, signer: SshSigner) -> bool:
     Raises SignatureInvalid for what can't be a signature, ToolMissing, EnvironmentLacks.
     """
     claimed_key(armoured, where="SSH signature")
-    with tempfile.TemporaryDirectory(prefix="mlbundle-") as folder:
-        allowed, signature = Path(folder, "allowed_signers"), Path(folder, "signature")
-        allowed.write_text(f'{signer.identity} namespaces="{NAMESPACE}" {signer.key.text}\n', "utf-8")
-        signature.write_bytes(armoured)
-        command = [
-            "-Y", "verify", "-n", NAMESPACE, "-f", str(allowed), "-I", signer.identity, "-s", str(signature),
-        ]  # fmt: skip
-        return _ssh_keygen(command, statement, _VERIFY_TIMEOUT_S).returncode == 0
+    try:
+        with tempfile.TemporaryDirectory(prefix="mlbundle-") as folder:
+            return _holds(statement, armoured, signer, Path(folder))
+    except OSError as error:
+        raise storage_failed(error, Path(tempfile.gettempdir())) from error
+
+
+def _holds(statement: bytes, armoured: bytes, signer: SshSigner, folder: Path) -> bool:
+    allowed, signature = folder / "allowed_signers", folder / "signature"
+    allowed.write_text(f'{signer.identity} namespaces="{NAMESPACE}" {signer.key.text}\n', "utf-8")
+    signature.write_bytes(armoured)
+    command = [
+        "-Y", "verify", "-n", NAMESPACE, "-f", str(allowed), "-I", signer.identity, "-s", str(signature),
+    ]  # fmt: skip
+    return _ssh_keygen(command, statement, _VERIFY_TIMEOUT_S).returncode == 0
 
 
 def _ssh_keygen(

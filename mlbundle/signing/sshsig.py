@@ -8,6 +8,7 @@ import hashlib
 import re
 from dataclasses import dataclass
 
+from mlbundle.bundle.digests import PREFIX, sha256_hex
 from mlbundle.errors import SignatureInvalid, UsageError
 
 NAMESPACE = "mlbundle"
@@ -44,6 +45,19 @@ class SshKey:
         """The key as `ssh-keygen -l` names it."""
         digest = base64.b64encode(hashlib.sha256(self.blob).digest()).decode("ascii")
         return f"SHA256:{digest.rstrip('=')}"
+
+    @property
+    def id(self) -> str:
+        """The name that the same key has in PEM, so that nobody counts twice; the fingerprint where it has none."""
+        from cryptography.exceptions import UnsupportedAlgorithm
+        from cryptography.hazmat.primitives import serialization
+
+        try:
+            key = serialization.load_ssh_public_key(self.text.encode("ascii"))
+        except (ValueError, UnsupportedAlgorithm):
+            return self.fingerprint
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
+        return PREFIX + sha256_hex(key.public_bytes(serialization.Encoding.DER, form))
 
     @property
     def text(self) -> str:

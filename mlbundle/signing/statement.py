@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+_OLD_STATEMENT_TYPE = "https://in-toto.io/Statement/v0.1"
+"""What attestations of others may still say; where it differs we do not look."""
+
 MEDIA_TYPE = "application/vnd.in-toto+json"
 SIGN_PREDICATE = "https://sigstore.dev/cosign/sign/v1"
 """What a signature says: nothing but that the subject is signed."""
@@ -50,7 +53,8 @@ def make_statement(
 def parse_statement(data: bytes, *, where: str) -> Statement:
     """Return what a statement is about; unknown keys are passed over. Raises BundleCorrupt."""
     fields = Fields(loads(data, where=where, max_bytes=MAX_STATEMENT_BYTES), f"{where}#")
-    fields.constant("_type", STATEMENT_TYPE)
+    if fields.text("_type") != _OLD_STATEMENT_TYPE:
+        fields.constant("_type", STATEMENT_TYPE)
     digests = set()
     for subject in fields.objects("subject", maximum=MAX_SUBJECTS):
         digest = subject.object("digest")
