@@ -68,15 +68,21 @@ def storage_failed(error: OSError, path: Path) -> StorageFailed:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an flock on `path` (made if need be) while the block runs; waits for others."""
+def locked(path: Path, *, shared: bool = False) -> Iterator[None]:
+    """Hold an flock on `path` (made if need be) while the block runs; waits for others.
+
+    Holders of a shared lock keep out only those who want it for themselves. Raises StorageFailed.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise storage_failed(error, path) from error
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        except OSError as error:
+            raise storage_failed(error, path) from error
         yield
     finally:
         os.close(descriptor)

@@ -1,0 +1,105 @@
+"""What a reference means among the entries of a library.
+
+    name                             the highest version of the name
+    name:version                     that version
+    name[:version]@sha256:<hex>      the bundle whose manifest digest begins so (at least 7 digits)
+    sha256:<hex>   @<hex>            the same, whatever its name
+
+Names may hold anything, colons and at signs too. A text with a digest at its end is a digest reference and nothing
+else: no bundle can be found under a name that was chosen to look like the digest of another.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import unicodedata
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.bundle.digests import HEX_LENGTH, PREFIX
+from mlbundle.errors import ReferenceNotFound, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mlbundle.store.entries import LibraryEntry
+
+LEAST_DIGITS = 7
+_BY_DIGEST = re.compile(r"(?:(?P<label>.+)@)?sha256:(?P<hex>[0-9A-Fa-f]+)", re.ASCII | re.DOTALL)
+_BY_DIGITS = re.compile(r"@(?:sha256:)?(?P<hex>[0-9A-Fa-f]+)", re.ASCII)
+_SHOWN = 10
+
+
+def find_entry(entries: Sequence[LibraryEntry], text: str) -> LibraryEntry:
+    """Return the one entry that `text` refers to.
+
+    Raises ReferenceNotFound with what was probably meant, UsageError with all that match when there are several.
+    """
+    match = _BY_DIGITS.fullmatch(text) or _BY_DIGEST.fullmatch(text)
+    if match is not None:
+        found = _by_digest(entries, match.groupdict().get("label"), match["hex"])
+    else:
+        found = _by_name(entries, text)
+    if not found:
+        raise _not_found(entries, text)
+    if len(found) > 1:
+        listed = [entry.reference for entry in sorted(found, key=sort_key)]
+        raise UsageError(
+            f"{text!r} can mean {len(found)} bundles",
+            context=listed[:_SHOWN]
+            + ([f"… and {len(listed) - _SHOWN} more"] if len(listed) > _SHOWN else []),
+            hint="name one of them as it stands here, with more digits of its digest if need be",
+        )
+    return found[0]
+
+
+def sort_key(entry: LibraryEntry) -> tuple[Any, ...]:
+    """Order entries by name, then version (those that can't be compared first), then digest."""
+    return entry.name, _version_key(entry.version), entry.version, entry.manifest_digest
+
+
+def _by_digest(entries: Sequence[LibraryEntry], label: str | None, digits: str) -> list[LibraryEntry]:
+    if not LEAST_DIGITS <= len(digits) <= HEX_LENGTH:
+        raise UsageError(
+            f"a digest is given by {LEAST_DIGITS} to {HEX_LENGTH} digits, not {len(digits)}",
+            hint="`mlbundle list` shows the digests",
+        )
+    prefix = PREFIX + digits.lower()
+    found = [entry for entry in entries if entry.manifest_digest.startswith(prefix)]
+    if label is not None:
+        wanted = _plain(label)
+        found = [entry for entry in found if wanted in {_plain(entry.name), _plain(entry.label)}]
+    return found
+
+
+def _by_name(entries: Sequence[LibraryEntry], text: str) -> list[LibraryEntry]:
+    wanted = _plain(text)
+    versioned = [entry for entry in entries if _plain(entry.label) == wanted]
+    named = [entry for entry in entries if _plain(entry.name) == wanted]
+    if named:
+        highest = max(_version_key(entry.version) for entry in named)
+        named = [entry for entry in named if _version_key(entry.version) == highest]
+    return versioned + named
+
+
+def _not_found(entries: Sequence[LibraryEntry], text: str) -> ReferenceNotFound:
+    names = {_plain(name).casefold(): name for entry in entries for name in (entry.label, entry.name)}
+    close = difflib.get_close_matches(_plain(text).casefold(), names, n=3)
+    meant = " or ".join(repr(names[name]) for name in close)
+    return ReferenceNotFound(
+        f"the library has no bundle {text!r}",
+        hint=(f"did you mean {meant}? " if meant else "") + "`mlbundle list` shows what is there",
+    )
+
+
+def _plain(text: str) -> str:
+    return unicodedata.normalize("NFC", text)
+
+
+def _version_key(version: str) -> tuple[Any, ...]:
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return 1, Version(version)
+    except InvalidVersion:
+        return 0, version
