@@ -124,7 +124,7 @@ def parse_challenges(text: str) -> dict[str, dict[str, str]]:
     Of two challenges of one scheme the first counts; what can't be read is passed over.
     """
     found: dict[str, dict[str, str]] = {}
-    position, text = 0, text[: 16 << 10]
+    position, text = 0, text[: 4 << 10]
     current: dict[str, str] | None = None
     while position < len(text):
         parameter = _PARAMETER.match(text, position)

@@ -37,14 +37,15 @@ def tls_context(ca_file: Path | None) -> ssl.SSLContext:
 
 def proxy_for(scheme: str, host: str, port: int | None) -> str | None:
     """Return the proxy that HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY say for a host, or None."""
-    from urllib.request import getproxies_environment, proxy_bypass_environment
+    from urllib.request import getproxies_environment
+    from urllib.request import proxy_bypass_environment as bypassed  # type: ignore[attr-defined]
 
     proxies = getproxies_environment()
     proxy = proxies.get(scheme) or proxies.get("all")
     if not proxy:
         return None
     name = f"{host}:{port}" if port else host
-    if proxy_bypass_environment(name, proxies):
+    if bypassed(name, proxies):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
 

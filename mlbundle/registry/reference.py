@@ -136,5 +136,7 @@ def _check_ends(tag: str | None, digest: str | None, where: str) -> None:
         )
     if digest is not None and not is_digest(digest):
         raise UsageError(
-            f"{ascii(digest)[:100]} is no digest", where=where, hint="only sha256: and 64 lower-case hex digits"
+            f"{ascii(digest)[:100]} is no digest",
+            where=where,
+            hint="only sha256: and 64 lower-case hex digits",
         )

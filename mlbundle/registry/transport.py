@@ -105,7 +105,9 @@ class Request:
 class Answer:
     """The answer to a request; its body is not read yet. Close it, or read it to its end."""
 
-    def __init__(self, response: urllib3.BaseHTTPResponse, url: str, policy: Policy, live: set[Answer]) -> None:
+    def __init__(
+        self, response: urllib3.BaseHTTPResponse, url: str, policy: Policy, live: set[Answer]
+    ) -> None:
         self.status = response.status
         self.url = url
         self._response = response
@@ -277,7 +279,12 @@ class Transport:
 
         Raises RegistryAnswerInvalid when there is none, when it can't be used, or when it leads from https to http.
         """
-        if not location or len(location) > _MAX_LOCATION or not location.isascii() or not location.isprintable():
+        if (
+            not location
+            or len(location) > _MAX_LOCATION
+            or not location.isascii()
+            or not location.isprintable()
+        ):
             raise RegistryAnswerInvalid("an answer without a usable Location", where=shown(base))
         try:
             target = urljoin(base, location)
