@@ -208,29 +208,54 @@ class _Spool:
 
     def _spool_layer(self, name: str, start: bytes, stream: BinaryIO) -> _Spooled:
         """Unpack a layer if need be, compress it, and hash both sides."""
-        path = self._folder / f"{len(self._layers)}"
-        tar, blob, unpacked_bytes, size_bytes = hashlib.sha256(), hashlib.sha256(), 0, 0
+        output = _LayerFile(self._folder / f"{len(self._layers)}")
+        tar, unpacked_bytes = hashlib.sha256(), 0
         compressor = Compressor() if self._compress else None
         unpack = unpacker(encoding_of(start), _MAX_LAYER_BYTES, f"{_ARCHIVE}, {name[:100]}")
+        with output:
+            for block in _blocks(start, stream):
+                for piece in unpack.feed(block):
+                    tar.update(piece)
+                    unpacked_bytes += len(piece)
+                    self._report.add(len(piece))
+                    output.write(piece if compressor is None else compressor.compress(piece))
+            unpack.finish()
+            output.write(b"" if compressor is None else compressor.finish())
+        media_type = TAR_TYPE if compressor is None else ZSTD_TYPE
+        layer = ImageLayer(
+            media_type, output.blob.hexdigest(), output.size_bytes, tar.hexdigest(), unpacked_bytes
+        )
+        return _Spooled(output.path, layer)
+
+
+class _LayerFile:
+    """The file of a layer on its way; only its own failures are those of a disk, not the engine's beside them."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.blob = hashlib.sha256()
+        self.size_bytes = 0
         try:
-            with path.open("wb") as file:
-                for block in _blocks(start, stream):
-                    for piece in unpack.feed(block):
-                        tar.update(piece)
-                        unpacked_bytes += len(piece)
-                        self._report.add(len(piece))
-                        written = piece if compressor is None else compressor.compress(piece)
-                        blob.update(written)
-                        size_bytes += file.write(written)
-                unpack.finish()
-                tail = b"" if compressor is None else compressor.finish()
-                blob.update(tail)
-                size_bytes += file.write(tail)
+            self._file = path.open("wb", buffering=0)
         except OSError as error:
             raise storage_failed(error, path) from error
-        media_type = TAR_TYPE if compressor is None else ZSTD_TYPE
-        layer = ImageLayer(media_type, blob.hexdigest(), size_bytes, tar.hexdigest(), unpacked_bytes)
-        return _Spooled(path, layer)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def write(self, piece: memoryview | bytes) -> None:
+        """Append bytes and hash them; raises StorageFailed."""
+        self.blob.update(piece)
+        self.size_bytes += len(piece)
+        view = memoryview(piece)
+        try:
+            while view:
+                view = view[self._file.write(view) :]
+        except OSError as error:
+            raise storage_failed(error, self.path) from error
 
 
 def _blocks(start: bytes, stream: BinaryIO) -> Iterator[bytes]:
@@ -335,8 +360,7 @@ def _deliver(spool: _Spool, listed: _ListedImage, ref: str, blobs: BlobSink) -> 
     manifest_bytes = _encode_manifest(Descriptor(CONFIG_TYPE, config_hex, len(config_bytes)), layers)
     manifest_hex = sha256_hex(manifest_bytes)
     for item in spooled:
-        with item.file.open("rb") as stream:
-            _receive(blobs, item.layer.hex, item.layer.size_bytes, stream)
+        _receive_file(blobs, item)
     _receive(blobs, config_hex, len(config_bytes), io.BytesIO(config_bytes))
     _receive(blobs, manifest_hex, len(manifest_bytes), io.BytesIO(manifest_bytes))
     return ExportedImage(
@@ -368,6 +392,15 @@ def _receive(blobs: BlobSink, hexadecimal: str, size_bytes: int, stream: BinaryI
         stream.seek(partial.received_bytes)
         while block := stream.read(_BLOCK_BYTES):
             partial.write(memoryview(block))
+
+
+def _receive_file(blobs: BlobSink, item: _Spooled) -> None:
+    try:
+        stream = item.file.open("rb")
+    except OSError as error:
+        raise storage_failed(error, item.file) from error
+    with stream:
+        _receive(blobs, item.layer.hex, item.layer.size_bytes, stream)
 
 
 def _name_of(facts: dict[str, Any], image_id: str) -> str:

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import random
+import resource
 import tarfile
 import tracemalloc
 import uuid
@@ -586,6 +587,28 @@ def test_a_broken_export_is_an_error_and_no_manifest(engine, tmp_path) -> None:
         with pytest.raises(EngineUnavailable, match="could not export"):
             export_image(archive_engine(engine, good[:end], **facts), "x", store)
     assert list((tmp_path / "blobs").glob("sha256/*")) == []
+
+
+def test_an_engine_that_goes_away_and_a_full_disk_are_told_apart(engine, built, tmp_path) -> None:
+    import requests.exceptions
+
+    archive = layout_of(b"{}", [random.Random(0).randbytes(8 << 20)], {})
+    other = archive_engine(engine, archive, Id="sha256:" + hex_of(b"{}"))
+
+    def get_image(name: str, chunk_size: int) -> Iterator[bytes]:
+        yield archive[: 4 << 20]
+        raise requests.exceptions.ConnectionError("reset by peer")
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    try:
+        with pytest.raises(StorageFailed, match="File too large"):
+            export_image(other, "x", BlobStore(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    other.api.get_image = get_image
+    with pytest.raises(EngineUnavailable, match="reset by peer"):
+        export_image(other, "x", BlobStore(tmp_path))
 
 
 def test_no_such_image_and_no_place_for_it(engine, built, tmp_path) -> None:
