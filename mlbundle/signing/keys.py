@@ -198,8 +198,8 @@ def _read(path: Path, *, private: bool) -> bytes:
     try:
         # A fifo would wait for a writer for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with os.fdopen(descriptor, "rb") as stream:
-            status = os.fstat(stream.fileno())
+        try:
+            status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
                 raise UsageError("a key is a regular file", where=str(path))
             if private and status.st_mode & _OTHERS_MAY_READ:
@@ -208,7 +208,9 @@ def _read(path: Path, *, private: bool) -> bytes:
                     where=str(path),
                     hint=f"chmod 600 {path}; make a new key if somebody could have read it",
                 )
-            content = stream.read(MAX_KEY_BYTES + 1)
+            content = os.read(descriptor, MAX_KEY_BYTES + 1)
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         raise ReferenceNotFound("there is no such key", where=str(path), hint=_MAKE_ONE) from None
     except (OSError, ValueError) as error:
