@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from registry_fixture import RealRegistry, running_registry
 from support import BASE_IMAGE, Cli, Outcome, command_line, lacking
 
 from mlbundle.cli import output
@@ -86,3 +87,10 @@ def in_image_home(image_home: Path, monkeypatch: pytest.MonkeyPatch, engine: Any
     ours = {folder.name for folder in (image_home / "data" / "runs").glob("*")}
     left = [c for c in containers if c["Labels"]["io.mlbundle.run"] in ours]
     assert left == [], f"containers left behind: {left}"
+
+
+@pytest.fixture(scope="session")
+def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealRegistry]:
+    """A real registry without passwords, shared by the session: use a repository of your own."""
+    with running_registry(tmp_path_factory.mktemp("registry")) as running:
+        yield running

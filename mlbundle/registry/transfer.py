@@ -58,36 +58,49 @@ def fetch_blob(
             f"{len(order.chunks)} chunks for a blob of {order.size_bytes} bytes",
             where=f"{client.name}@{PREFIX}{order.hex}",
         )
-    with sink.receive(order.hex, order.size_bytes) as partial:
-        if partial is not None:
-            _Fetch(client, order, partial, chunk_bytes, progress).run()
+    fetch = _Fetch(client, order, chunk_bytes, progress)
+    try:
+        fetched = fetch.into(sink)
+    except DigestMismatch:
+        # What an earlier try left may be what was wrong; the sink has forgotten it by now.
+        if not fetch.resumed:
+            raise
+        fetched = fetch.into(sink)
     if progress is not None:
         progress(order.size_bytes, order.size_bytes)
-    return partial is not None
+    return fetched
 
 
 class _Fetch:
     """One blob on its way in."""
 
+    _partial: PartialBlob
+    _hash: Any
+
     def __init__(
-        self,
-        client: RegistryClient,
-        order: BlobOrder,
-        partial: PartialBlob,
-        chunk_bytes: int,
-        progress: Progress | None,
+        self, client: RegistryClient, order: BlobOrder, chunk_bytes: int, progress: Progress | None
     ) -> None:
+        self.resumed = False
         self._client = client
         self._hex = order.hex
         self._size_bytes = order.size_bytes
         self._chunks = order.chunks
-        self._partial = partial
         self._chunk_bytes = chunk_bytes
         self._progress = progress
         self._failures: dict[int, int] = {}
-        self._hash = self._new_hash()
 
-    def run(self) -> None:
+    def into(self, sink: BlobSink) -> bool:
+        """Take the blob in; returns False when it is there already. `resumed` says whether a part of it was."""
+        with sink.receive(self._hex, self._size_bytes) as partial:
+            if partial is None:
+                return False
+            self.resumed = partial.received_bytes > 0
+            self._partial = partial
+            self._hash = self._new_hash()
+            self._run()
+        return True
+
+    def _run(self) -> None:
         """Receive until the blob is whole; a cut is survived while something arrives in between."""
         cuts = 0
         while self._partial.received_bytes < self._size_bytes:

@@ -405,10 +405,10 @@ def _unavailable(answer: Answer, url: str) -> RegistryUnavailable:
 
 
 def _cause(error: BaseException) -> BaseException:
-    """Return the error of the standard library that urllib3 has wrapped, or the error itself."""
-    for inner in error.args[1:]:
+    """Return the error of the standard library that urllib3 has wrapped, once or more, or the error itself."""
+    for inner in (error.__cause__, *error.args):
         if isinstance(inner, BaseException):
-            return inner
+            return _cause(inner)
     return error
 
 
@@ -418,12 +418,9 @@ def _words(error: BaseException) -> str:
     cause = _cause(error)
     if isinstance(cause, TimeoutError):
         return "timed out"
-    for inner in (cause, *cause.args):
-        if isinstance(inner, ssl.SSLError):
-            return f"TLS: {getattr(inner, 'verify_message', '') or inner.reason or inner}"[:200]
-    text = cause.strerror if isinstance(cause, OSError) and cause.strerror else str(cause)
-    # urllib3 puts the object's address in front: `<…HTTPSConnection object at 0x7f…>: words`.
-    return (text.rpartition(">: ")[2] or type(cause).__name__)[:200]
+    if isinstance(cause, ssl.SSLError):
+        return f"TLS: {getattr(cause, 'verify_message', '') or cause.reason or cause}"[:200]
+    return ((isinstance(cause, OSError) and cause.strerror) or str(cause) or type(cause).__name__)[:200]
 
 
 def _connection_hint(error: BaseException, url: str) -> str:
