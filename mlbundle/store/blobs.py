@@ -170,16 +170,23 @@ class BlobStore:
         return True
 
     def set_aside_if_damaged(self, hexadecimal: str) -> Path | None:
-        """Move a blob that is not sound to the quarantine; returns its new place, or None. Raises StorageFailed."""
+        """Read a blob and move it to the quarantine if it is not sound; returns its new place, or None.
+
+        Raises StorageFailed.
+        """
         self.make_folders()
-        partial = self.partial / hexadecimal
+        path, partial = self.path(hexadecimal), self.partial / hexadecimal
+        # Who receives this blob holds its partial file, so what is moved is never a new one.
         while (descriptor := open_partial(partial)) is None:
             pass
         try:
-            path = self.path(hexadecimal)
-            if _status(path) is None or self.is_intact(hexadecimal):
+            if _status(path) is None:
                 return None
+            self.verify(hexadecimal)
+        except (BundleCorrupt, DigestMismatch):
             return self.set_aside(path)
+        else:
+            return None
         finally:
             if not os.fstat(descriptor).st_size:
                 partial.unlink(missing_ok=True)

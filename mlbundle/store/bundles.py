@@ -12,21 +12,24 @@ import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mlbundle.errors import DigestMismatch
 from mlbundle.files import locked, storage_failed, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from mlbundle.bundle.document import ImagePin
+    from mlbundle.bundle.reader import BundleReader
+
 
 @dataclass(frozen=True)
 class StoredBundle:
-    """An unpacked bundle: the folder of its files and the digests that name it."""
+    """An unpacked bundle: the folder of its files, the digests that name it, and the images that it pins."""
 
     folder: Path
     manifest_digest: str
     set_digest: str
+    images: tuple[ImagePin, ...] = ()
 
 
 class BundleStore:
@@ -38,39 +41,51 @@ class BundleStore:
     def materialise(self, path: Path, progress: Callable[[int, int], None] | None = None) -> StoredBundle:
         """Return the verified, unpacked files of a bundle file. Raises IntegrityError, StorageFailed."""
         from mlbundle.bundle.reader import open_bundle
-        from mlbundle.bundle.verify import verify
 
         with open_bundle(path) as reader:
-            manifest_digest, set_digest = reader.manifest_digest, reader.set_digest
-        name = manifest_digest.removeprefix("sha256:")
+            return self.materialise_reader(reader, progress, verify_again=True)
+
+    def materialise_reader(
+        self,
+        reader: BundleReader,
+        progress: Callable[[int, int], None] | None = None,
+        *,
+        verify_again: bool = False,
+    ) -> StoredBundle:
+        """Return the verified, unpacked files of an open bundle.
+
+        Where they are here already, `verify_again` checks every byte of the bundle all the same: what a user names is
+        a file, and the answer is about that file. Raises IntegrityError, StorageFailed.
+        """
+        from mlbundle.bundle.verify import verify_reader
+
+        name = reader.manifest_hex
         folder, stamp = self._root / name, self._root / f"{name}.stamp.json"
         with locked(self._root / ".lock"):
             if not _unchanged(folder, stamp):
-                self._unpack(path, folder, stamp, manifest_digest, progress)
-            else:
-                # The files are here already; what the user named is a file, and the answer is about that file.
-                verify(path, progress)
-        return StoredBundle(folder=folder, manifest_digest=manifest_digest, set_digest=set_digest)
+                self._unpack(reader, folder, stamp, progress)
+            elif verify_again:
+                verify_reader(reader, progress)
+        return StoredBundle(
+            folder=folder,
+            manifest_digest=reader.manifest_digest,
+            set_digest=reader.set_digest,
+            images=reader.document.images,
+        )
 
     def _unpack(
         self,
-        path: Path,
+        reader: BundleReader,
         folder: Path,
         stamp: Path,
-        manifest_digest: str,
         progress: Callable[[int, int], None] | None,
     ) -> None:
-        from mlbundle.bundle.unpack import unpack
+        from mlbundle.bundle.unpack import unpack_reader
 
         try:
             stamp.unlink(missing_ok=True)
             _remove(folder)
-            unpacked = unpack(path, folder, progress)
-            if unpacked.manifest_digest != manifest_digest:
-                _remove(folder)
-                raise DigestMismatch(
-                    "the bundle was replaced by another while it was read", where=str(path), hint="try again"
-                )
+            unpack_reader(reader, folder, progress)
             _set_modes(folder, folders=0o755, files=0o444)
             write_atomically(stamp, json.dumps(_fingerprint(folder)).encode())
         except OSError as error:

@@ -133,7 +133,9 @@ def du(data_dir: Path, cache_dir: Path | None = None) -> Usage:
     users = Counter(hexadecimal for entry in entries for hexadecimal, _ in entry.blobs)
     blobs = [(path.name, status.st_size) for path, status in children(library.store.whole)]
     named = {"blobs", "sha256", "partial", "bundles", "runs", "quarantine"}
-    others = [path for path, _ in (*children(data_dir), *children(library.store.root)) if path.name not in named]
+    others = [
+        path for path, _ in (*children(data_dir), *children(library.store.root)) if path.name not in named
+    ]
     return Usage(
         blobs=_amount(size for _, size in blobs),
         shared_blobs=_amount(size for name, size in blobs if users[name] > 1),

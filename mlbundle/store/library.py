@@ -49,8 +49,8 @@ class Problem:
 class Repair:
     """What `repair` did and found.
 
-    `verified` blobs were read; `removed` are temporary files of dead processes, `set_aside` the new places of damaged
-    files; `incomplete` are entries with the blobs that they lack: to be added or pulled again.
+    `verified` blobs were read and are sound; `removed` are temporary files of dead processes, `set_aside` the new
+    places of damaged files; `incomplete` are entries with the blobs that they lack: to be added or pulled again.
     """
 
     verified: int
@@ -215,7 +215,9 @@ class Library:
     def _verify_all(self, progress: Progress | None) -> tuple[list[Path], int]:
         """Return the files among the blobs that are none, or damaged, and the number of sound ones."""
         files = children(self.store.whole)
-        total = sum(status.st_size for _, status in files)
+        total = sum(
+            status.st_size for path, status in files if is_hex(path.name) and stat.S_ISREG(status.st_mode)
+        )
         done, suspects = 0, []
 
         def report(count: int) -> None:

@@ -155,12 +155,15 @@ def open_partial(path: Path, waiting: Callable[[], None] | None = None) -> int |
     except OSError as error:
         raise storage_failed(error, path) from error
     try:
-        _wait_for(descriptor, waiting)
+        pause_s = _FIRST_WAIT_S
+        # Asked again and again instead of a lock that blocks: a thread that waits can be told to stop.
+        while not _lock(descriptor, path):
+            if waiting is not None:
+                waiting()
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_WAIT_S)
         if _is_at(path, descriptor):
             return descriptor
-    except OSError as error:
-        os.close(descriptor)
-        raise storage_failed(error, path) from error
     except BaseException:
         os.close(descriptor)
         raise
@@ -173,13 +176,12 @@ def remove_if_free(path: Path) -> bool:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not _is_at(path, descriptor):
+            if not _lock(descriptor, path) or not _is_at(path, descriptor):
                 return False
             path.unlink()
         finally:
             os.close(descriptor)
-    except (BlockingIOError, FileNotFoundError):
+    except FileNotFoundError:
         return False
     except OSError as error:
         raise storage_failed(error, path) from error
@@ -201,18 +203,15 @@ def check_space(folder: Path, needed_bytes: int) -> None:
         )
 
 
-def _wait_for(descriptor: int, waiting: Callable[[], None] | None) -> None:
-    # Asked again and again instead of a lock that blocks: a thread that waits can be told to stop.
-    pause_s = _FIRST_WAIT_S
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if waiting is not None:
-                waiting()
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_WAIT_S)
+def _lock(descriptor: int, path: Path) -> bool:
+    """Return whether the file is ours now; False while another holds it."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise storage_failed(error, path) from error
+    return True
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
@@ -220,3 +219,5 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return os.path.samestat(path.lstat(), os.fstat(descriptor))
     except FileNotFoundError:
         return False
+    except OSError as error:
+        raise storage_failed(error, path) from error
