@@ -110,13 +110,12 @@ class _Gunzip:
             self._fail("the gzip stream is cut off")
 
     def _inflate(self, data: bytes) -> Iterator[bytes]:
-        drained = False
-        while data or not drained:
+        # What a full piece leaves behind needs no call of its own: the checksum at the end is always still to come.
+        while data:
             if self._member.eof:
                 self._member = zlib.decompressobj(_GZIP_WINDOW_BITS)
-            limit = min(PIECE_BYTES, self._left_bytes + 1)
             try:
-                piece = self._member.decompress(data, limit)
+                piece = self._member.decompress(data, min(PIECE_BYTES, self._left_bytes + 1))
             except zlib.error as error:
                 self._fail(f"the gzip stream is broken: {error}")
             self._left_bytes -= len(piece)
@@ -125,8 +124,6 @@ class _Gunzip:
             if piece:
                 yield piece
             data = self._member.unused_data if self._member.eof else self._member.unconsumed_tail
-            # A full piece may have more behind it although all input is taken.
-            drained = self._member.eof or len(piece) < limit
 
     def _fail(self, message: str) -> NoReturn:
         raise BundleCorrupt(message, where=self._where)

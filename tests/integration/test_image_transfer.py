@@ -474,6 +474,18 @@ def test_what_the_engine_refuses_is_said_in_its_words(engine, tag) -> None:
     assert engine.api.timeout == 30
 
 
+def test_another_image_that_has_our_name_is_not_taken_for_ours(engine, tag) -> None:
+    blobs, _, layers, encoded = two_layers()
+    # They differ in a label alone.
+    for config in (config_of(layers), config_of(layers)):
+        identifier = load_image(engine, manifest_of(blobs, config, encoded), blobs, tag=tag)
+        assert identifier == "sha256:" + hex_of(config) == engine.api.inspect_image(tag)["Id"]
+    for image in engine.api.images(filters={"dangling": True}):
+        facts = engine.api.inspect_image(image["Id"])
+        if facts["RootFS"]["Layers"] == ["sha256:" + hex_of(layer) for layer in layers]:
+            engine.api.remove_image(image["Id"])
+
+
 class OtherEngine:
     """The engine of this machine, with some answers of another: what can't be had here (versions 25 to 29)."""
 
@@ -513,6 +525,26 @@ def test_with_containerds_store_the_image_is_known_by_what_is_in_it(engine, tag)
     for _ in range(2):
         assert load_image(other, manifest, blobs, tag=tag) == "sha256:" + "5" * 64
     assert len(loads) == 1
+
+
+def test_a_full_disk_of_the_engine_is_one(engine, tag) -> None:
+    from docker.errors import ImageNotFound
+
+    def inspect(name: str) -> dict[str, Any]:
+        raise ImageNotFound("no such image")
+
+    def load(data: Iterator[bytes], quiet: bool) -> Iterator[dict[str, Any]]:
+        b"".join(data)
+        return iter([{"stream": "x"}, {"error": "write /layer.tar: no space left on device"}])
+
+    blobs, config, _, encoded = two_layers()
+    with pytest.raises(StorageFailed, match="no space left on device"):
+        load_image(
+            OtherEngine(engine, inspect_image=inspect, load_image=load),
+            manifest_of(blobs, config, encoded),
+            blobs,
+            tag=tag,
+        )
 
 
 @pytest.mark.parametrize(
