@@ -477,13 +477,13 @@ def test_what_the_engine_refuses_is_said_in_its_words(engine, tag) -> None:
 def test_another_image_that_has_our_name_is_not_taken_for_ours(engine, tag) -> None:
     blobs, _, layers, encoded = two_layers()
     # They differ in a label alone.
-    for config in (config_of(layers), config_of(layers)):
-        identifier = load_image(engine, manifest_of(blobs, config, encoded), blobs, tag=tag)
-        assert identifier == "sha256:" + hex_of(config) == engine.api.inspect_image(tag)["Id"]
-    for image in engine.api.images(filters={"dangling": True}):
-        facts = engine.api.inspect_image(image["Id"])
-        if facts["RootFS"]["Layers"] == ["sha256:" + hex_of(layer) for layer in layers]:
-            engine.api.remove_image(image["Id"])
+    first, second = config_of(layers), config_of(layers)
+    try:
+        for config in (first, second):
+            identifier = load_image(engine, manifest_of(blobs, config, encoded), blobs, tag=tag)
+            assert identifier == "sha256:" + hex_of(config) == engine.api.inspect_image(tag)["Id"]
+    finally:
+        engine.api.remove_image("sha256:" + hex_of(first))
 
 
 class OtherEngine:
