@@ -13,7 +13,7 @@ import shutil
 import stat
 import threading
 from collections import OrderedDict
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -109,12 +109,12 @@ class BlobStore:
         """
         path, partial = self.path(hexadecimal), self.partial / hexadecimal
         self.make_folders()
-        descriptor = None
-        while descriptor is None:
+        lock = None
+        while lock is None:
             if self._has(hexadecimal, size_bytes):
                 yield None
                 return
-            descriptor = open_partial(partial, waiting)
+            lock = open_partial(partial, waiting)
         try:
             # It may have come in between the look and the lock; only who holds the lock sets a damaged one aside.
             if self._has(hexadecimal, size_bytes):
@@ -123,16 +123,16 @@ class BlobStore:
                 return
             if _status(path) is not None:
                 self.set_aside(path)
-            part = PartialFile(partial, hexadecimal, size_bytes, descriptor)
-            try:
-                check_space(self.partial, size_bytes - part.received_bytes)
-                yield part
-            except BaseException:
-                part.leave()
-                raise
-            self.stamps.put(hexadecimal, stamp_of(part.commit(path)))
+            with closing(PartialFile(partial, hexadecimal, size_bytes, lock)) as part:
+                try:
+                    check_space(self.partial, size_bytes - part.received_bytes)
+                    yield part
+                except BaseException:
+                    part.leave()
+                    raise
+                self.stamps.put(hexadecimal, stamp_of(part.commit(path)))
         finally:
-            os.close(descriptor)
+            os.close(lock)
 
     def verify(self, hexadecimal: str, progress: Callable[[int], None] | None = None) -> None:
         """Read a blob again, whatever its stamp says; `progress` hears of bytes as they are read.
@@ -177,7 +177,7 @@ class BlobStore:
         self.make_folders()
         path, partial = self.path(hexadecimal), self.partial / hexadecimal
         # Who receives this blob holds its partial file, so what is moved is never a new one.
-        while (descriptor := open_partial(partial)) is None:
+        while (lock := open_partial(partial)) is None:
             pass
         try:
             if _status(path) is None:
@@ -188,9 +188,9 @@ class BlobStore:
         else:
             return None
         finally:
-            if not os.fstat(descriptor).st_size:
+            if not os.fstat(lock).st_size:
                 partial.unlink(missing_ok=True)
-            os.close(descriptor)
+            os.close(lock)
 
     def set_aside(self, path: Path) -> Path:
         """Move a damaged file of the data folder to `<data>/quarantine` and return its new place.

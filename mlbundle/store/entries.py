@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.bundle.digests import HEX_LENGTH, PREFIX, is_digest
@@ -44,8 +44,8 @@ class LibraryEntry:
     set_digest: str
     added_at: str
     source: str
-    index: bytes
-    blobs: tuple[tuple[str, int], ...]
+    index: bytes = field(repr=False)
+    blobs: tuple[tuple[str, int], ...] = field(repr=False)
 
     @property
     def size_bytes(self) -> int:

@@ -7,6 +7,7 @@ holds it alone, so nothing of an unfinished add is ever taken for garbage.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 _SUFFIX = ".json"
 _LOCK = ".lock"
 _WRITE_LOCK = ".write.lock"
+_TEMPORARY = re.compile(r"\.(?:[a-f0-9]{64}\.json|stamps\.txt)\.\w+", re.ASCII)
+"""What `write_atomically` calls an entry, or the stamps, before it is whole."""
 
 
 @dataclass(frozen=True)
@@ -203,8 +206,9 @@ class Library:
     def _remove_temporary(self) -> list[Path]:
         """Remove what writers left that were killed; nobody writes while we are alone."""
         removed = []
-        locks = {self.folder / _LOCK, self.folder / _WRITE_LOCK}
-        for path in {*hidden_files(self.folder), *hidden_files(self.store.root)} - locks:
+        for path in (*hidden_files(self.folder), *hidden_files(self.store.root)):
+            if not _TEMPORARY.fullmatch(path.name):
+                continue
             try:
                 path.unlink()
             except OSError as error:

@@ -21,22 +21,28 @@ if TYPE_CHECKING:
 
 BLOCK_BYTES = 1 << 20
 BLOB_MODE = 0o444
+_PARTIAL_MODE = 0o600
+_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _FIRST_WAIT_S = 0.005
 _LONGEST_WAIT_S = 0.2
 
 
 class PartialFile:
-    """The partial file of one blob; whoever opened `descriptor` closes it. Implements `PartialBlob`."""
+    """The partial file of one blob, open for writing; `lock` is what `open_partial` gave. Implements `PartialBlob`."""
 
-    def __init__(self, path: Path, hexadecimal: str, size_bytes: int, descriptor: int) -> None:
+    def __init__(self, path: Path, hexadecimal: str, size_bytes: int, lock: int) -> None:
         self._path = path
         self._hexadecimal = hexadecimal
-        self._descriptor = descriptor
+        self._descriptor = _open_for_writing(path, lock)
         self._size_bytes = size_bytes
         self._received_bytes = 0
         self._hash = hashlib.sha256()
         self._mark = (0, self._hash.copy())
-        self._take_up()
+        try:
+            self._take_up()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def size_bytes(self) -> int:
@@ -103,6 +109,10 @@ class PartialFile:
             if not self._received_bytes:
                 self._path.unlink(missing_ok=True)
 
+    def close(self) -> None:
+        """Close the file; the lock is the caller's."""
+        os.close(self._descriptor)
+
     def _restart(self, position: int, state: hashlib._Hash) -> None:
         try:
             os.ftruncate(self._descriptor, position)
@@ -143,15 +153,14 @@ class PartialFile:
 
 
 def open_partial(path: Path, waiting: Callable[[], None] | None = None) -> int | None:
-    """Return a descriptor of the partial file, made if need be, that this process alone holds.
+    """Return a descriptor that is the lock of the partial file, made if need be: this process alone holds it.
 
     While another holds it, `waiting` is called now and then; it may raise. None when the file that was waited for has
     gone: it may have become the blob. Raises StorageFailed.
     """
     try:
-        descriptor = os.open(
-            path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK, 0o600
-        )
+        # For reading alone, as a kill just before the file became the blob leaves it read-only.
+        descriptor = os.open(path, os.O_RDONLY | os.O_CREAT | _FLAGS, _PARTIAL_MODE)
     except OSError as error:
         raise storage_failed(error, path) from error
     try:
@@ -174,7 +183,7 @@ def open_partial(path: Path, waiting: Callable[[], None] | None = None) -> int |
 def remove_if_free(path: Path) -> bool:
     """Remove a partial file unless a process holds it; returns whether it is gone by this. Raises StorageFailed."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | _FLAGS)
         try:
             if not _lock(descriptor, path) or not _is_at(path, descriptor):
                 return False
@@ -201,6 +210,14 @@ def check_space(folder: Path, needed_bytes: int) -> None:
             where=str(folder),
             hint="free some space (`mlbundle gc` removes what nothing refers to) or set MLBUNDLE_HOME to another disk",
         )
+
+
+def _open_for_writing(path: Path, lock: int) -> int:
+    try:
+        os.fchmod(lock, _PARTIAL_MODE)
+        return os.open(path, os.O_RDWR | _FLAGS)
+    except OSError as error:
+        raise storage_failed(error, path) from error
 
 
 def _lock(descriptor: int, path: Path) -> bool:

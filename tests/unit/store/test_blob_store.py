@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -176,9 +177,9 @@ def test_marks_and_rollbacks_keep_bytes_and_hash_together(
     # The announced size is that of the whole; what is marked and forgotten in between may be longer for a while.
     path = store.partial / hexadecimal
     path.write_bytes(left)
-    descriptor = partial.open_partial(path)
-    assert descriptor is not None
-    part = partial.PartialFile(path, hexadecimal, size_bytes, descriptor)
+    lock = partial.open_partial(path)
+    assert lock is not None
+    part = partial.PartialFile(path, hexadecimal, size_bytes, lock)
     assert part.received_bytes == len(left)
     for step in steps:
         if step == "mark":
@@ -190,7 +191,8 @@ def test_marks_and_rollbacks_keep_bytes_and_hash_together(
     part.write(memoryview(b"the end"))
     assert part.received_bytes == len(expected)
     part.leave()
-    os.close(descriptor)
+    part.close()
+    os.close(lock)
     assert path.read_bytes() == expected
     with store.receive(hexadecimal, len(expected)) as again:
         assert again is not None
@@ -342,6 +344,36 @@ def test_a_disk_that_refuses_in_the_middle_is_typed_and_the_transfer_goes_on_lat
         assert part.received_bytes == 1600
         part.write(memoryview(DATA)[1600:])
     assert store.is_intact(HEX)
+
+
+_UNPRIVILEGED = """
+import os, sys
+from pathlib import Path
+from mlbundle.store.blobs import BlobStore
+if os.geteuid() == 0:
+    os.setuid(65534)
+store = BlobStore(Path(sys.argv[1]))
+store.make_folders()
+part = store.partial / sys.argv[2]
+part.write_bytes(b"0123456789abcdef" * 1000)
+part.chmod(0o444)
+with store.receive(sys.argv[2], 16000) as part:
+    print(part.received_bytes)
+"""
+
+
+def test_a_kill_just_before_the_blob_has_its_name_stops_no_later_transfer() -> None:
+    # The file is read-only already, and to root that means nothing.
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        done = subprocess.run(
+            [sys.executable, "-c", _UNPRIVILEGED, folder, HEX], capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        assert done.stdout == "16000\n"
+        path = BlobStore(Path(folder)).path(HEX)
+        assert path.read_bytes() == DATA
+        assert stat.S_IMODE(path.stat().st_mode) == 0o444
 
 
 _HOLD = """

@@ -290,6 +290,26 @@ def test_gc_waits_for_an_add_and_takes_none_of_its_blobs(library: Library, data:
     assert all(library.store.is_intact(name) for name, _ in entry.blobs)
 
 
+def test_adds_do_not_wait_for_each_other(library: Library, data: Path) -> None:
+    reached, go_on = threading.Event(), threading.Event()
+
+    class Slow(Blobs):
+        def read_into(self, hexadecimal: str, view: memoryview, offset: int) -> None:
+            reached.set()
+            assert go_on.wait(30)
+            super().read_into(hexadecimal, view, offset)
+
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(add, library, Slow(b"slow"), "slow")
+        assert reached.wait(30)
+        quick = add(Library(data), Blobs(b"quick"), "quick")
+        assert library.entries() == [quick]
+        library.remove(quick)
+        go_on.set()
+        entry = slow.result(30)
+    assert library.entries() == [entry]
+
+
 def test_gc_takes_nothing_while_it_is_not_known_what_an_entry_needs(library: Library, data: Path) -> None:
     entry = add(library, Blobs(b"one"))
     path = library.folder / f"{entry.manifest_hex}.json"
@@ -340,6 +360,7 @@ def test_repair_moves_damage_aside_and_says_what_is_to_be_added_again(library: L
     (library.store.whole / "stray").write_bytes(b"s")
     (library.folder / f"{lost.manifest_hex}.json").write_bytes(b"{")
     (library.folder / f".{lost.manifest_hex}.json.abc").write_bytes(b"half")
+    (library.folder / ".mine").write_bytes(b"mine")
     heard: list[tuple[int, int]] = []
     repair = library.repair(lambda done, total: heard.append((done, total)))
     assert repair.verified == 1
@@ -349,6 +370,7 @@ def test_repair_moves_damage_aside_and_says_what_is_to_be_added_again(library: L
     assert aside == {hex_of(b"two"): b"TWO", "stray": b"s", f"{lost.manifest_hex}.json": b"{"}
     assert set(repair.set_aside) == set((data / "quarantine").iterdir())
     assert heard[-1] == (6, 6)
+    assert (library.folder / ".mine").read_bytes() == b"mine"
     assert library.entries() == [hurt, sound]
     assert library.problems() == []
     assert add(library, Blobs(b"one", b"two", b"three"), "hurt").blobs == hurt.blobs
