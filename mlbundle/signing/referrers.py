@@ -26,7 +26,6 @@ MAX_ANNOTATIONS = 256
 MAX_LAYER_BYTES = 32 << 20
 """The largest layer that `load_referrer` takes into memory."""
 
-_EMPTY_INLINE = "e30="
 _DESCRIPTOR = frozenset({"mediaType", "digest", "size", "annotations"})
 _KEYS = frozenset({
     "schemaVersion", "mediaType", "artifactType", "config", "layers", "subject", "annotations",
@@ -79,6 +78,7 @@ class ParsedReferrer:
     """What a referrer's manifest says."""
 
     artifact_type: str
+    config: LayerDescriptor
     layers: tuple[LayerDescriptor, ...]
     subject: Subject
     annotations: Mapping[str, str]
@@ -115,18 +115,19 @@ def make_referrer(
 def parse_referrer(data: bytes, *, where: str = "referrer") -> ParsedReferrer:
     """Return what the manifest of a referrer says.
 
-    Raises BundleCorrupt for anything that is no referrer with the empty config, more than 4 MiB, repeated keys,
-    unknown keys outside of annotations, and digests that are not sha256.
+    Others may give a referrer a config of its own; ours have the empty one. Raises BundleCorrupt for anything that is
+    no referrer, more than 4 MiB, repeated keys, unknown keys outside of annotations, and digests that are not sha256.
     """
     document = loads(data, where=where)
     fields = Fields(document, f"{where}#", _KEYS)
     fields.constant("schemaVersion", 2)
     fields.constant("mediaType", MANIFEST_TYPE)
-    _check_config(fields.object("config", _DESCRIPTOR | {"data"}))
+    config = fields.object("config", _DESCRIPTOR | {"data"})
     subject = fields.object("subject", frozenset({"mediaType", "digest", "size"}))
     layers = fields.objects("layers", _DESCRIPTOR, maximum=MAX_LAYERS)
     return ParsedReferrer(
         artifact_type=fields.text("artifactType"),
+        config=_layer(config, document["config"]),
         layers=tuple(_layer(layer, raw) for layer, raw in zip(layers, document["layers"], strict=True)),
         subject=Subject(
             subject.text("mediaType"), PREFIX + _hex(subject), subject.integer("size", maximum=MAX_BYTES)
@@ -146,7 +147,7 @@ def layer_bytes(referrer: Referrer, layer: LayerDescriptor) -> bytes:
 
 
 def load_referrer(reader: BlobReader, digest: str) -> Referrer:
-    """Read a referrer's manifest and layers by their digests.
+    """Read a referrer's manifest, config and layers by their digests.
 
     Raises BundleCorrupt (absent, too large, malformed) or DigestMismatch.
     """
@@ -154,7 +155,7 @@ def load_referrer(reader: BlobReader, digest: str) -> Referrer:
     parsed = parse_referrer(manifest, where=f"{reader.name}: {digest}")
     blobs = {EMPTY_HEX: EMPTY_BYTES}
     left_bytes = MAX_LAYER_BYTES
-    for layer in parsed.layers:
+    for layer in (parsed.config, *parsed.layers):
         if layer.hex not in blobs:
             blobs[layer.hex] = _load(reader, layer.hex, left_bytes, layer.size_bytes)
             left_bytes -= layer.size_bytes
@@ -189,14 +190,6 @@ def _descriptor(
     if annotations:
         document["annotations"] = dict(sorted(annotations.items()))
     return document
-
-
-def _check_config(fields: Fields) -> None:
-    fields.constant("mediaType", EMPTY_TYPE)
-    fields.constant("digest", PREFIX + EMPTY_HEX)
-    fields.constant("size", len(EMPTY_BYTES))
-    if fields.has("data"):
-        fields.constant("data", _EMPTY_INLINE)
 
 
 def _layer(fields: Fields, raw: dict[str, Any]) -> LayerDescriptor:

@@ -58,6 +58,8 @@ def parse_statement(data: bytes, *, where: str) -> Statement:
     digests = set()
     for subject in fields.objects("subject", maximum=MAX_SUBJECTS):
         digest = subject.object("digest")
+        if not digest.has("sha256"):
+            continue
         hexadecimal = digest.text("sha256")
         if not is_hex(hexadecimal):
             raise BundleCorrupt("no sha256 in lower-case hex", where=f"{digest.where}/sha256")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["sigstore", "ssh"]
 
-_MOST_REFERRERS = 1000
+_MOST_REFERRERS = 256
 _MOST_LISTED = 10
 
 
