@@ -111,7 +111,7 @@ def parse_bundle(data: bytes, *, where: str) -> Envelope | Foreign:
         envelope = fields.object("dsseEnvelope")
         envelope.constant("payloadType", intoto.MEDIA_TYPE)
         signatures = list(envelope.objects("signatures", maximum=1))
-        if len(signatures) != 1:
+        if not signatures:
             raise SignatureInvalid("an envelope has exactly one signature", where=where)
         return Envelope(_decode(envelope, "payload"), _decode(signatures[0], "sig"), hint)
     except BundleCorrupt as error:

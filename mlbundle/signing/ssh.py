@@ -78,7 +78,7 @@ def holds(statement: bytes, armoured: bytes, signer: SshSigner) -> bool:
 
 def _holds(statement: bytes, armoured: bytes, signer: SshSigner, folder: Path) -> bool:
     allowed, signature = folder / "allowed_signers", folder / "signature"
-    allowed.write_text(f'{signer.identity} namespaces="{NAMESPACE}" {signer.key.text}\n', "utf-8")
+    allowed.write_text(f"{signer.identity} {signer.key.text}\n", "utf-8")
     signature.write_bytes(armoured)
     command = [
         "-Y", "verify", "-n", NAMESPACE, "-f", str(allowed), "-I", signer.identity, "-s", str(signature),

@@ -7,9 +7,13 @@ import binascii
 import hashlib
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from mlbundle.bundle.digests import PREFIX, sha256_hex
 from mlbundle.errors import SignatureInvalid, UsageError
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.serialization.ssh import SSHPublicKeyTypes
 
 NAMESPACE = "mlbundle"
 """Keeps a signature over a bundle from counting as one over a git commit or a file, and the other way round."""
@@ -52,12 +56,30 @@ class SshKey:
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives import serialization
 
+        form = serialization.PublicFormat.SubjectPublicKeyInfo
         try:
-            key = serialization.load_ssh_public_key(self.text.encode("ascii"))
+            der = self._load().public_bytes(serialization.Encoding.DER, form)
         except (ValueError, UnsupportedAlgorithm):
             return self.fingerprint
-        form = serialization.PublicFormat.SubjectPublicKeyInfo
-        return PREFIX + sha256_hex(key.public_bytes(serialization.Encoding.DER, form))
+        return PREFIX + sha256_hex(der)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the key can be read; a key of a token, which not every library reads, is taken as it is."""
+        from cryptography.exceptions import UnsupportedAlgorithm
+
+        try:
+            self._load()
+        except UnsupportedAlgorithm:
+            return True
+        except ValueError:
+            return self.key_type.startswith("sk-")
+        return True
+
+    def _load(self) -> SSHPublicKeyTypes:
+        from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+
+        return load_ssh_public_key(self.text.encode("ascii"))
 
     @property
     def text(self) -> str:
@@ -97,7 +119,10 @@ def parse_signer(text: str, *, where: str) -> SshSigner:
         raise UsageError("the key is damaged", where=where) from None
     if stated != key_type.encode():
         raise UsageError("the key is of another type than its line says", where=where)
-    return SshSigner(identity, SshKey(key_type, blob))
+    key = SshKey(key_type, blob)
+    if not key.is_whole:
+        raise UsageError("the key is damaged", where=where)
+    return SshSigner(identity, key)
 
 
 def claimed_key(armoured: bytes, *, where: str) -> SshKey:

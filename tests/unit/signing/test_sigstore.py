@@ -258,3 +258,23 @@ def test_an_attestation_carries_its_predicate() -> None:
     said = parse_statement(payload, where="x")
     assert (said.predicate_type, said.is_about(SUBJECT.digest)) == ("https://example.org/p", True)
     assert not said.is_about("sha256:" + "0" * 64)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"_type": "https://in-toto.io/Link/v1"},
+        {"_type": None},
+        {"subject": None},
+        {"subject": [{"name": "x"}]},
+        {"subject": [{"digest": {"sha256": SUBJECT.digest}}]},
+        {"subject": [{"digest": {"sha256": "A" * 64}}]},
+        {"subject": [{"digest": {}}] * 1025},
+        {"predicateType": 1},
+    ],
+)
+def test_what_is_no_statement_is_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(BundleCorrupt):
+        parse_statement(json.dumps(json.loads(PAYLOAD) | changes).encode(), where="x")
+    older = json.dumps(json.loads(PAYLOAD) | {"_type": "https://in-toto.io/Statement/v0.1"})
+    assert parse_statement(older.encode(), where="x").is_about(SUBJECT.digest)

@@ -82,6 +82,19 @@ def test_what_is_no_signature_for_bundles_is_refused(data: bytes) -> None:
     assert refused.value.where == "here"
 
 
+def test_base64_has_one_spelling() -> None:
+    other = bytearray(GOOD)
+    other[GOOD.index(b"=") - 1] += 1
+    with pytest.raises(SignatureInvalid, match="canonical"):
+        claimed_key(bytes(other), where="x")
+    text = base64.b64encode(KEY + b"x").decode()
+    assert text.endswith("=")
+    spelt = text.rstrip("=")
+    twisted = spelt[:-1] + chr(ord(spelt[-1]) + 1) + "=" * (len(text) - len(spelt))
+    with pytest.raises(UsageError, match="damaged"):
+        parse_signer(f"ada ssh-ed25519 {twisted}", where="x")
+
+
 @given(st.binary(max_size=200), st.booleans())
 def test_any_bytes_are_refused_with_words(data: bytes, armoured: bool) -> None:
     with contextlib.suppress(SignatureInvalid):
@@ -118,6 +131,8 @@ KEY_TEXT = LINE.split()[1]
         (f"ada ssh-rsa {KEY_TEXT}", "another type"),
         (f"ada ssh-ed25519 {KEY_TEXT[:-4]}!!!!", "damaged"),
         ("ada ssh-ed25519 AAAA", "damaged"),
+        (f"ada ssh-ed25519 {base64.b64encode(KEY + b'x').decode()}", "damaged"),
+        (f"ada ssh-ed25519 {base64.b64encode(KEY[:-1]).decode()}", "damaged"),
         ("ada ssh-ed25519 é", "damaged"),
     ],
 )
