@@ -13,6 +13,7 @@ import tempfile
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -384,8 +385,10 @@ data = b"0123456789abcdef" * 1000
 with BlobStore(Path(sys.argv[1])).receive(sys.argv[2], len(data)) as part:
     part.write(memoryview(data)[:5000])
     print("held", flush=True)
-    sys.stdin.read()
-    part.write(memoryview(data)[5000:])
+    if sys.stdin.read():
+        part.rollback()
+        data = bytes(len(data))
+    part.write(memoryview(data)[part.received_bytes:])
 """
 
 
@@ -417,6 +420,39 @@ def test_of_two_processes_one_receives_and_the_other_finds(store: BlobStore) -> 
         assert found.result(30)
     assert other.wait(30) == 0
     assert store.is_intact(HEX)
+
+
+def test_when_the_other_process_had_wrong_bytes_the_one_that_waited_receives(store: BlobStore) -> None:
+    other = hold(store)
+    waited = threading.Event()
+
+    def receive() -> None:
+        with store.receive(HEX, len(DATA), waiting=waited.set) as part:
+            assert part is not None
+            assert part.received_bytes == 0
+            part.write(memoryview(DATA))
+
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(receive)
+        assert waited.wait(30)
+        assert other.communicate(b"send something else", timeout=30) == (b"", None)
+        done.result(30)
+    assert other.returncode == 1
+    assert store.is_intact(HEX)
+
+
+def test_a_blob_that_comes_between_the_look_and_the_lock_is_found(
+    store: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(*arguments: Any) -> int | None:
+        monkeypatch.undo()
+        put(BlobStore(store.root.parent), DATA)
+        return partial.open_partial(*arguments)
+
+    monkeypatch.setattr("mlbundle.store.blobs.open_partial", late)
+    with store.receive(HEX, len(DATA)) as part:
+        assert part is None
+    assert partials(store) == []
 
 
 def test_what_a_killed_process_received_is_taken_over(store: BlobStore) -> None:
