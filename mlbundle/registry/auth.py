@@ -24,9 +24,12 @@ if TYPE_CHECKING:
 
 _MAX_TOKEN_ANSWER = 1 << 20
 _MAX_TOKEN = 64 << 10
+_MAX_CHALLENGE = 16 << 10
 _CLIENT_ID = "mlbundle"
-_SCHEME = re.compile(r"\s*,?\s*([A-Za-z][A-Za-z0-9-]*)(?=\s|,|\Z)")
-_PARAMETER = re.compile(r"""[\s,]*([A-Za-z_]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s",]+))""")
+# A scheme, or a parameter with its value: possessive, so that no header takes quadratic time.
+_PART = re.compile(
+    r"""([A-Za-z][A-Za-z0-9_-]*+)(?:\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)("|\Z)|([^\s",]++)))?""", re.DOTALL
+)
 
 
 class Authorizer:
@@ -124,22 +127,16 @@ def parse_challenges(text: str) -> dict[str, dict[str, str]]:
     Of two challenges of one scheme the first counts; what can't be read is passed over.
     """
     found: dict[str, dict[str, str]] = {}
-    position, text = 0, text[: 4 << 10]
-    current: dict[str, str] | None = None
-    while position < len(text):
-        parameter = _PARAMETER.match(text, position)
-        scheme = _SCHEME.match(text, position)
-        if parameter is not None and current is not None:
-            quoted = parameter.group(2)
-            value = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else parameter.group(3)
-            current.setdefault(parameter.group(1).lower(), value)
-            position = parameter.end()
-        elif scheme is not None:
+    current: dict[str, str] = {}
+    for match in _PART.finditer(text[:_MAX_CHALLENGE]):
+        name, quoted, end, plain = match.groups()
+        if quoted is None and plain is None:
             current = {}
-            found.setdefault(scheme.group(1).lower(), current)
-            position = scheme.end()
-        else:
-            position += 1
+            found.setdefault(name.lower(), current)
+        elif plain is not None:
+            current.setdefault(name.lower(), plain)
+        elif end:
+            current.setdefault(name.lower(), re.sub(r"\\(.)", r"\1", quoted))
     return found
 
 

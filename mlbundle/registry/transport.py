@@ -338,7 +338,7 @@ class Transport:
     def _once(self, request: Request, url: str, headers: dict[str, str]) -> Answer:
         from http.client import HTTPException, RemoteDisconnected
 
-        from urllib3.exceptions import HTTPError, SSLError
+        from urllib3.exceptions import HTTPError, InvalidHeader, SSLError
 
         self.check_halt()
         try:
@@ -346,7 +346,7 @@ class Transport:
         except (HTTPError, OSError, HTTPException, ValueError) as error:
             self.check_halt()
             cause = _cause(error)
-            if isinstance(cause, HTTPException) and not isinstance(cause, RemoteDisconnected):
+            if isinstance(cause, HTTPException | InvalidHeader) and not isinstance(cause, RemoteDisconnected):
                 raise RegistryAnswerInvalid(f"no usable answer: {_words(cause)}", where=shown(url)) from error
             lasting = isinstance(error, (SSLError, ValueError))
             raise (_Refused if lasting else RegistryUnavailable)(
