@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _MAX_PLATFORMS = 16
 _MAX_IMAGE_LAYERS = 1_000
 _MAX_REFERRER_LAYERS = 64
+MAX_REFERRER_BYTES = 32 << 20
+"""The most that one blob of a referrer may have: a bill of materials of a large image is a few MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ def read_referrer(source: BlobReader, entry: ReferrerEntry, subject: Descriptor,
     if (stated.hex, stated.size_bytes) != (subject.hex, subject.size_bytes):
         raise BundleCorrupt("the referrer is about another manifest", where=f"{fields.where}/subject")
     extra = frozenset({"annotations"})
-    config = oci.parse_descriptor(fields.object("config"), None)
+    config = oci.parse_descriptor(fields.object("config"), None, extra=frozenset({"data", "annotations"}))
     layers = tuple(
         oci.parse_descriptor(layer, None, extra=extra)
         for layer in fields.objects("layers", maximum=_MAX_REFERRER_LAYERS)
@@ -118,7 +120,7 @@ def read_referrer(source: BlobReader, entry: ReferrerEntry, subject: Descriptor,
     if whole:
         for blob in (config, *layers):
             check_present(source, blob, f"a blob of the referrer {entry.descriptor.digest}")
-            if blob.size_bytes > MAX_DOCUMENT_BYTES:
+            if blob.size_bytes > MAX_REFERRER_BYTES:
                 raise BundleCorrupt(
                     f"a referrer of {blob.size_bytes} bytes is over the cap", where=fields.where
                 )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import yaml
+from mlbundle.manifest.nodes import Block, Node, Scalar
+from mlbundle.manifest.source import parse_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -99,7 +99,7 @@ def _manifest_changes(section: str, left: bytes, right: bytes) -> Iterator[Chang
     """Compare two YAML documents by field; where they say the same in other words, one change says so."""
     if left == right:
         return
-    flat_left, flat_right = dict(_flatten("", _load(left))), dict(_flatten("", _load(right)))
+    flat_left, flat_right = _fields(left), _fields(right)
     found = False
     for change in _changes(section, flat_left, flat_right):
         found = True
@@ -109,23 +109,30 @@ def _manifest_changes(section: str, left: bytes, right: bytes) -> Iterator[Chang
         yield Change(section, "", f"{len(left)} bytes", f"{len(right)} bytes with other layout or comments")
 
 
-def _load(text: bytes) -> Any:
-    """Read a manifest with no types but strings: `1.10` and `1.1` are not the same version."""
-    try:
-        return yaml.load(text, Loader=yaml.BaseLoader)  # noqa: S506 - makes strings, lists and maps only
-    except (yaml.YAMLError, RecursionError, ValueError):
+def _fields(text: bytes) -> dict[str, str]:
+    """Return the words of a manifest by JSON pointer, as they are written: version 1.10 is not 1.1.
+
+    A document that is not acceptable as YAML is one field.
+    """
+    source = parse_source(text, "manifest")
+    if source.root is None or source.problems:
         return {"": text.decode("utf-8", "replace")}
+    return dict(_flatten(source.root))
 
 
-def _flatten(pointer: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            yield from _flatten(f"{pointer}/{str(key).replace('~', '~0').replace('/', '~1')}", inner)
-    elif isinstance(value, list) and value:
-        for number, inner in enumerate(value):
-            yield from _flatten(f"{pointer}/{number}", inner)
+def _flatten(node: Node) -> Iterator[tuple[str, str]]:
+    if isinstance(node, Scalar):
+        yield node.pointer, node.text
+    elif isinstance(node, Block):
+        if not node.entries:
+            yield node.pointer, "{}"
+        for entry in node.entries:
+            yield from _flatten(entry.value)
     else:
-        yield pointer, value if isinstance(value, str) else json.dumps(value)
+        if not node.items:
+            yield node.pointer, "[]"
+        for inner in node.items:
+            yield from _flatten(inner)
 
 
 def _changes(section: str, left: Mapping[str, Any], right: Mapping[str, Any]) -> Iterator[Change]:

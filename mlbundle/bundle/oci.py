@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.bundle.digests import PREFIX, parse_digest
-from mlbundle.bundle.strictjson import Fields
+from mlbundle.bundle.strictjson import Fields, loads
 from mlbundle.errors import BundleCorrupt
 
 if TYPE_CHECKING:
@@ -252,6 +252,14 @@ def parse_index(document: Any, where: str) -> Index:
     index = Index(descriptor, tag, images, referrers)
     _check_index_order(index, others, where)
     return index
+
+
+def merge_indexes(old: bytes, new: bytes) -> bytes:
+    """Return an `index.json` with the images and referrers of both, which are of one model manifest."""
+    before, after = (parse_index(loads(data, where="index.json#"), "index.json#") for data in (old, new))
+    images = {entry.accelerator: entry for entry in (*before.images, *after.images)}
+    referrers = {entry.descriptor.hex: entry for entry in (*before.referrers, *after.referrers)}
+    return encode_index(Index(after.model, after.tag, tuple(images.values()), tuple(referrers.values())))
 
 
 def _image_entry(entry: Fields, tag: str) -> ImageEntry:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mlbundle.bundle.blobs import BlobReader
     from mlbundle.bundle.structure import Structure
 
-__all__ = ["BundleReader", "Layer", "PlacedFile", "open_blobs", "open_bundle", "open_remote"]
+__all__ = ["BundleReader", "Layer", "PlacedFile", "open_archive", "open_blobs", "open_bundle", "open_remote"]
 
 
 class BundleReader:
@@ -77,7 +77,11 @@ def open_bundle(path: Path) -> BundleReader:
     Raises ReferenceNotFound when there is no file, NotABundle for a file of another kind, and BundleCorrupt,
     DigestMismatch or UnsafePath, with the byte offset or the JSON pointer, for a broken one.
     """
-    file = BundleFile(path)
+    return open_archive(BundleFile(path))
+
+
+def open_archive(file: RandomAccess) -> BundleReader:
+    """Open a bundle in its archive form, looking at every header; `file` is closed with the reader, or on an error."""
     try:
         archive = ArchiveBlobs(file)
         index = archive.read_index()
@@ -91,9 +95,13 @@ def open_bundle(path: Path) -> BundleReader:
 
 def open_remote(file: RandomAccess) -> BundleReader:
     """Look at the documents of a bundle file far away, without its large blobs; raises what `open_bundle` raises."""
-    archive = ArchiveBlobs(file, lazy=True)
-    index = archive.read_index()
-    return BundleReader(archive, read_structure(archive, index, whole=False), index, file.size_bytes)
+    try:
+        archive = ArchiveBlobs(file, lazy=True)
+        index = archive.read_index()
+        return BundleReader(archive, read_structure(archive, index, whole=False), index, file.size_bytes)
+    except BaseException:
+        file.close()
+        raise
 
 
 def open_blobs(source: BlobReader, index: bytes, *, whole: bool = True) -> BundleReader:

@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from mlbundle.cli import output, units
+from mlbundle.cli.network import network, network_options
+from mlbundle.cli.params import complete_reference
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mlbundle.bundle.inspect import Inspection
 
 
 @click.command("inspect")
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("reference", shell_complete=complete_reference)
 @click.option("--files", "show_files", is_flag=True, help="List every file with its size and sha256.")
+@network_options
 @output.format_options("table", "json")
-def command(file: Path, show_files: bool, output_format: str) -> None:
+def command(
+    *, reference: str, show_files: bool, plain_http: bool, ca_file: Path | None, output_format: str
+) -> None:
     """Show what a bundle holds, without trusting or unpacking it.
 
-    Structure and documents are checked; `mlbundle verify` checks every byte.
+    REFERENCE is a file, a name in the library, a repository (oci://HOST/NAME:VERSION), an https address, or a
+    manifest. Of a bundle far away only the documents are fetched. Structure and documents are checked;
+    `mlbundle verify` checks every byte.
     """
-    from mlbundle.bundle.inspect import inspect
+    from mlbundle.bundle.inspect import inspect_reader
+    from mlbundle.config import load_settings
+    from mlbundle.runs.opening import open_found
+    from mlbundle.runs.references import resolve
 
-    found = inspect(file)
+    settings = load_settings()
+    found_at = resolve(reference, settings)
+    far = found_at.kind in {"registry", "web"}
+    reach = network(plain_http=plain_http, ca_file=ca_file)
+    with open_found(found_at, settings, reach, whole=not far) as reader:
+        found = inspect_reader(reader, pickles=not far)
     if output_format == "json":
         output.document(found.to_document())
         return
@@ -57,7 +73,8 @@ def _show(found: Inspection) -> None:
         ("size", units.size(found.size_bytes)),
         ("unpacked", f"{units.size(bundle.unpacked_bytes)} in {bundle.files_count} files"),
     ]
-    output.table(("bundle", ""), [(name, text) for name, text in rows])
+    rows += [("attached", f"{kind}  {digest}") for kind, digest in found.referrers]
+    output.table(("bundle", ""), rows)
     output.data("")
     layers = [
         (
@@ -73,5 +90,14 @@ def _show(found: Inspection) -> None:
     output.table(("asset", "path"), [(asset.pointer, asset.path) for asset in bundle.assets])
     if bundle.images:
         output.data("")
-        pins = [(p.architecture, p.accelerator, p.image, p.digest) for p in bundle.images]
-        output.table(("architecture", "accelerator", "image", "digest"), pins)
+        embedded = {accelerator for accelerator, _ in found.embedded}
+        pins = [
+            (
+                f"{pin.architecture}/{pin.accelerator}",
+                pin.image,
+                "embedded" if pin.accelerator in embedded and pin.manifest else "pinned",
+                pin.config or pin.digests[0],
+            )
+            for pin in bundle.images
+        ]
+        output.table(("platform", "image", "state", "digest"), pins)

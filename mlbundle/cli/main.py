@@ -18,14 +18,27 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-# name -> (module with an attribute `command`, one line of help); nothing is imported before its command runs.
+# name -> (module with an attribute `command`, or module:attribute; one line of help). Nothing is imported before its
+# command runs.
 COMMANDS: dict[str, tuple[str, str]] = {
     "validate": ("mlbundle.cli.validate", "Check model and framework manifests; show every problem at once."),
     "list": ("mlbundle.cli.list_", "List the bundles that can be run by name."),
     "pack": ("mlbundle.cli.pack", "Make one bundle file of a manifest and its assets."),
     "inspect": ("mlbundle.cli.inspect_", "Show what a bundle holds, without trusting or unpacking it."),
-    "verify": ("mlbundle.cli.verify", "Check every byte of a bundle against its digests."),
+    "verify": ("mlbundle.cli.verify", "Check every byte of a bundle, and who signed it."),
     "unpack": ("mlbundle.cli.unpack", "Write the verified files of a bundle into a new folder."),
+    "diff": ("mlbundle.cli.diff", "Say what differs between two bundles."),
+    "sign": ("mlbundle.cli.sign", "Sign a bundle."),
+    "keygen": ("mlbundle.cli.keygen", "Make a key for signing."),
+    "add": ("mlbundle.cli.add", "Take a bundle into the library."),
+    "rm": ("mlbundle.cli.rm", "Take bundles out of the library."),
+    "gc": ("mlbundle.cli.gc", "Give back the space of what nothing refers to."),
+    "du": ("mlbundle.cli.du", "Say what takes how much space."),
+    "repair": ("mlbundle.cli.repair", "Read every blob again; put aside what is damaged."),
+    "push": ("mlbundle.cli.push", "Send a bundle to a registry."),
+    "pull": ("mlbundle.cli.pull", "Bring a bundle from a registry into the library."),
+    "login": ("mlbundle.cli.login", "Keep credentials for a registry."),
+    "logout": ("mlbundle.cli.login:logout_command", "Forget the credentials for a registry."),
     "images": ("mlbundle.cli.images", "List and build framework images."),
     "run": ("mlbundle.cli.run", "Run a bundle under a scenario; measure, check accuracy, trace."),
     "runs": ("mlbundle.cli.runs", "List and show the runs made so far."),
@@ -47,7 +60,8 @@ class LazyGroup(click.Group):
         """Import the module of one command."""
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute or "command")
         _add_verbosity(command)
         return command
 

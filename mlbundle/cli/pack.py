@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from mlbundle.cli.progress import byte_progress
 if TYPE_CHECKING:
     from mlbundle.bundle.content import BundleContent
     from mlbundle.bundle.pack import Preview
+    from mlbundle.config import Settings
 
 SCHEMA = "mlbundle/pack/v1"
 
@@ -29,6 +31,25 @@ SCHEMA = "mlbundle/pack/v1"
     type=click.Path(path_type=Path),
     help="Framework manifest  [framework.yml beside the model's, else the built-in one that fits].",
 )
+@click.option(
+    "--with-image", is_flag=True, help="Embed the framework image, so that a run needs no registry."
+)
+@click.option(
+    "--platform",
+    "platforms",
+    multiple=True,
+    metavar="ARCH/ACCELERATOR",
+    help="Whose image to embed; may be repeated  [this machine's, cpu].",
+)
+@click.option("--pin", is_flag=True, help="Pin the images that were built here by their digests.")
+@click.option("--frozen", is_flag=True, help="Refuse unless every image is pinned by a digest.")
+@click.option("--compress-weights", is_flag=True, help="Compress weights too (they can't be mapped then).")
+@click.option("--no-compress", is_flag=True, help="Compress nothing: the same bytes with every zstd library.")
+@click.option("--sbom", is_flag=True, help="Attach a bill of materials of the framework image (CycloneDX).")
+@click.option("--provenance", is_flag=True, help="Attach how the bundle was made (in-toto, SLSA).")
+@click.option(
+    "--key", type=click.Path(path_type=Path), help="Sign the bundle, and what is attached, with this key."
+)
 @click.option("-n", "--dry-run", is_flag=True, help="Read and check everything, write nothing.")
 @click.option("-f", "--force", is_flag=True, help="Replace an existing file.")
 @output.format_options("table", "json")
@@ -37,6 +58,15 @@ def command(
     reference: str,
     target: Path | None,
     framework: Path | None,
+    with_image: bool,
+    platforms: tuple[str, ...],
+    pin: bool,
+    frozen: bool,
+    compress_weights: bool,
+    no_compress: bool,
+    sbom: bool,
+    provenance: bool,
+    key: Path | None,
     dry_run: bool,
     force: bool,
     output_format: str,
@@ -44,66 +74,183 @@ def command(
     """Make one bundle file of a manifest and the assets it names.
 
     REFERENCE is a folder with model.yml, a model manifest, or the name of a built-in model. The same files
-    give the same bytes on every machine.
+    give the same bytes on every machine. The name of a bundle in the library writes that one as a file.
     """
+    from mlbundle.bundle.content import Compression
     from mlbundle.bundle.pack import pack, preview
+    from mlbundle.config import load_settings
+    from mlbundle.runs.attesting import Attestations, attach
     from mlbundle.runs.packing import collect, left_out
     from mlbundle.runs.references import resolve
 
-    found = resolve(reference)
+    _check_options(
+        compress_weights=compress_weights, no_compress=no_compress, platforms=platforms, embed=with_image
+    )
+    settings = load_settings()
+    found = resolve(reference, settings)
+    if found.kind == "library":
+        _export(reference, settings, target, force=force, dry_run=dry_run, output_format=output_format)
+        return
     if found.kind != "manifest":
         raise click.UsageError(f"{reference} is no folder and no manifest; it may be packed already")
     content = collect(found.path, framework)
-    path = target or Path(default_name(content))
+    content = replace(content, compression=Compression(groups=not no_compress, weights=compress_weights))
+    content = _with_images(
+        content, settings, with_image=with_image, platforms=platforms, pin=pin, frozen=frozen
+    )
+    path = target or Path(default_name(content.model_name, content.model_version))
     skipped = left_out(found.path, content)
     if skipped:
         output.narrate(f"left out, as the manifest does not name them: {', '.join(skipped)}", level=1)
+    wanted = Attestations(sbom=sbom, provenance=provenance, key=key, reference=reference)
     result: Preview
     if dry_run:
         with byte_progress("reading") as progress:
             result = preview(content, progress)
     else:
+        wanted.check(content)
         with byte_progress("packing") as progress:
             result = pack(content, path, progress, overwrite=force)
+        if wanted.any:
+            attach(path, content, wanted)
+            result = replace(result, size_bytes=path.stat().st_size)
     _show(content, path, result, dry_run=dry_run, output_format=output_format)
 
 
-def default_name(content: BundleContent) -> str:
+def default_name(name: str, version: str) -> str:
     """Return `<name>-<version>.mlb` with characters that are at home in a file name."""
-    return (
-        re.sub(r"[^A-Za-z0-9._+-]+", "-", f"{content.model_name}-{content.model_version}").lstrip("-.")
-        + ".mlb"
-    )
+    return re.sub(r"[^A-Za-z0-9._+-]+", "-", f"{name}-{version}").lstrip("-.") + ".mlb"
+
+
+def _check_options(
+    *, compress_weights: bool, no_compress: bool, platforms: tuple[str, ...], embed: bool
+) -> None:
+    if compress_weights and no_compress:
+        raise click.UsageError("--compress-weights and --no-compress exclude each other")
+    if platforms and not embed:
+        raise click.UsageError("--platform says whose image to embed; it needs --with-image")
+
+
+def _with_images(
+    content: BundleContent,
+    settings: Settings,
+    *,
+    with_image: bool,
+    platforms: tuple[str, ...],
+    pin: bool,
+    frozen: bool,
+) -> BundleContent:
+    from mlbundle.runs.embedded import Platform, check_frozen, with_images, with_pins
+    from mlbundle.runs.packing import framework_of
+
+    framework = framework_of(content)
+    if pin:
+        content = with_pins(content, framework, settings)
+    if with_image:
+        chosen = [Platform.parse(text) for text in platforms] or [Platform.here()]
+        with byte_progress("embedding") as progress:
+            content = with_images(
+                content, framework, chosen, settings, report=output.narrate, progress=progress
+            )
+    if frozen:
+        check_frozen(content, framework)
+    return content
+
+
+def _export(
+    reference: str,
+    settings: Settings,
+    target: Path | None,
+    *,
+    force: bool,
+    dry_run: bool,
+    output_format: str,
+) -> None:
+    """Write a bundle of the library as a file."""
+    from mlbundle.bundle.assemble import write_archive
+    from mlbundle.runs.opening import open_reference
+
+    with open_reference(reference, settings) as reader:
+        document = reader.document
+        path = target or Path(default_name(document.model_name, document.model_version))
+        if not dry_run:
+            with byte_progress("writing") as progress:
+                write_archive(reader, path, progress, overwrite=force)
+        size_bytes = reader.size_bytes if dry_run else path.stat().st_size
+        _print(
+            {
+                "schema": SCHEMA,
+                "file": str(path),
+                "written": not dry_run,
+                "model": {"name": document.model_name, "version": document.model_version},
+                "framework": {"name": document.framework_name, "version": document.framework_version},
+                "manifest_digest": reader.manifest_digest,
+                "config_digest": reader.config_digest,
+                "set_digest": reader.set_digest,
+                "size": size_bytes,
+                "layers": [
+                    {"path": x.path, "media_type": x.media_type, "size": x.size_bytes} for x in reader.layers
+                ],
+                "images": [pin.to_document() for pin in document.images],
+                "files": [{"path": e.path, "size": e.size_bytes, "sha256": e.sha256} for e in reader.files],
+            },
+            output_format,
+        )
 
 
 def _show(content: BundleContent, path: Path, result: Preview, *, dry_run: bool, output_format: str) -> None:
-    document: dict[str, Any] = {
-        "schema": SCHEMA,
-        "file": str(path),
-        "written": not dry_run,
-        "model": {"name": content.model_name, "version": content.model_version},
-        "framework": {"name": content.framework_name, "version": content.framework_version},
-        "manifest_digest": result.manifest_digest,
-        "config_digest": result.config_digest,
-        "set_digest": result.set_digest,
-        "size": result.size_bytes,
-        "files": [{"path": e.path, "size": e.size_bytes, "sha256": e.sha256} for e in result.files],
-    }
+    _print(
+        {
+            "schema": SCHEMA,
+            "file": str(path),
+            "written": not dry_run,
+            "model": {"name": content.model_name, "version": content.model_version},
+            "framework": {"name": content.framework_name, "version": content.framework_version},
+            "manifest_digest": result.manifest_digest,
+            "config_digest": result.config_digest,
+            "set_digest": result.set_digest,
+            "size": result.size_bytes,
+            "layers": [
+                {"path": x.path, "media_type": x.media_type, "size": x.size_bytes} for x in result.layers
+            ],
+            "images": [pin.to_document() for pin in content.images],
+            "files": [{"path": e.path, "size": e.size_bytes, "sha256": e.sha256} for e in result.files],
+        },
+        output_format,
+    )
+
+
+def _print(document: dict[str, Any], output_format: str) -> None:
     if output_format == "json":
         output.document(document)
         return
+    path, written = document["file"], document["written"]
+    model, framework = document["model"], document["framework"]
     rows = [
-        ("file", f"{path} (not written: dry run)" if dry_run else str(path)),
-        ("model", f"{content.model_name} {content.model_version}"),
-        ("framework", f"{content.framework_name} {content.framework_version}"),
-        ("manifest", result.manifest_digest),
-        ("set", result.set_digest),
-        ("size", units.size(result.size_bytes)),
-        ("files", str(len(result.files))),
+        ("file", path if written else f"{path} (not written: dry run)"),
+        ("model", f"{model['name']} {model['version']}"),
+        ("framework", f"{framework['name']} {framework['version']}"),
+        ("manifest", document["manifest_digest"]),
+        ("set", document["set_digest"]),
+        ("size", units.size(document["size"])),
+        ("files", str(len(document["files"]))),
+    ]
+    rows += [
+        ("image", f"{pin['architecture']}/{pin['accelerator']} {pin['image']}") for pin in document["images"]
     ]
     output.table(("bundle", ""), rows)
-    if dry_run:
+    if not written:
         output.data("")
         output.table(
-            ("path", "size", "sha256"), [(e.path, units.size(e.size_bytes), e.sha256) for e in result.files]
+            ("path", "size", "sha256"),
+            [(e["path"], units.size(e["size"]), e["sha256"]) for e in document["files"]],
+        )
+        output.data("")
+        kinds = "application/vnd.cncf.model."
+        output.table(
+            ("layer", "kind", "size"),
+            [
+                (x["path"], x["media_type"].removeprefix(kinds), units.size(x["size"]))
+                for x in document["layers"]
+            ],
         )

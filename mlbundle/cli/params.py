@@ -81,14 +81,25 @@ BYTES = _Bytes("size", _BYTES, "512MiB or 2GiB")
 CPUS = _Cpus()
 
 
-def complete_reference(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete built-in names, and files as the shell does."""
+def complete_reference(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete built-in names, names in the library, and files as the shell does."""
     from click.shell_completion import CompletionItem
 
     from mlbundle.resources import built_in_models
 
     names = [CompletionItem(name) for name in built_in_models() if name.startswith(incomplete)]
-    return [*names, CompletionItem(incomplete, type="file")]
+    return [*names, *complete_library(ctx, param, incomplete), CompletionItem(incomplete, type="file")]
+
+
+def complete_library(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete names in the library."""
+    from click.shell_completion import CompletionItem
+
+    from mlbundle.config import load_settings
+    from mlbundle.store.library import Library
+
+    labels = dict.fromkeys(entry.label for entry in Library(load_settings().data_dir).entries())
+    return [CompletionItem(label) for label in labels if label.startswith(incomplete)]
 
 
 def complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:

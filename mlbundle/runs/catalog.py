@@ -12,6 +12,8 @@ from mlbundle.runs.folder import read_record, run_folders
 from mlbundle.store.database import RunDatabase
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mlbundle.config import Settings
 
 
@@ -72,6 +74,36 @@ def trace_summary(settings: Settings, run: str) -> list[dict[str, Any]]:
     ]
 
 
+def known_bundles(settings: Settings) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the bundles of the library and the built-in ones, and what is wrong with entries that can't be read."""
+    from mlbundle.store.find import sort_key
+    from mlbundle.store.library import Library
+
+    entries, problems = Library(settings.data_dir).scan()
+    found = [
+        {
+            "name": entry.name,
+            "version": entry.version,
+            "where": "library",
+            "digest": entry.manifest_digest,
+            "size": entry.size_bytes,
+            "framework": None,
+            "description": f"from {entry.source}",
+        }
+        for entry in sorted(entries, key=sort_key)
+    ]
+    return [*found, *built_in_bundles()], [f"{problem.path}: {problem.message}" for problem in problems]
+
+
+def bundles_of_runs(settings: Settings) -> Iterator[str]:
+    """Yield the manifest digests of the bundles that runs name: their unpacked files are not collected."""
+    for folder in run_folders(settings):
+        record = read_record(folder)
+        bundle = record.get("bundle") if isinstance(record, dict) else None
+        if isinstance(bundle, dict):
+            yield str(bundle.get("manifest_digest"))
+
+
 def built_in_bundles() -> list[dict[str, Any]]:
     """Return name, version, framework and description of each built-in manifest."""
     from mlbundle.manifest.load import load_model
@@ -83,6 +115,9 @@ def built_in_bundles() -> list[dict[str, Any]]:
             {
                 "name": name,
                 "version": model.version,
+                "where": "built in",
+                "digest": None,
+                "size": None,
                 "framework": f"{model.framework.name} {model.framework.version}",
                 "description": " ".join((model.description or "").split()),
             }

@@ -130,6 +130,13 @@ def locate(reference: Path) -> Place:
     )
 
 
+def framework_of(content: BundleContent) -> FrameworkManifest:
+    """Return the framework manifest that a content holds."""
+    source = next(file.source for file in content.files if file.role is Role.FRAMEWORK)
+    assert isinstance(source, bytes)
+    return parse_framework(source, FRAMEWORK_PATH).require()
+
+
 def _built_in_framework(constraint: FrameworkConstraint) -> Path:
     known = []
     for path in built_in_frameworks().values():

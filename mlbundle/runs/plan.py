@@ -12,7 +12,7 @@ from mlbundle.errors import EngineUnavailable, ImageMissing, TrustRequired, Usag
 from mlbundle.platforms import this_architecture
 from mlbundle.resources import built_in_models, resource_folder
 from mlbundle.runs.folder import new_run_id
-from mlbundle.runs.references import resolve
+from mlbundle.runs.references import Reference, resolve
 from mlbundle.runtime.archive import WorkerArchive, worker_archive
 from mlbundle.runtime.base import Launch, Limits
 from mlbundle.store.bundles import BundleStore, StoredBundle
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from mlbundle.config import Settings
     from mlbundle.manifest.framework import FrameworkManifest
     from mlbundle.manifest.model import ModelManifest, TensorSpec
-    from mlbundle.runs.references import Reference
     from mlbundle.runtime.base import Runtime
     from mlbundle.runtime.images import ResolvedImage
 
@@ -93,13 +92,13 @@ def make_plan(
     if options.scenario not in SCENARIOS:
         raise UsageError(f"unknown scenario {options.scenario!r}", hint=f"one of: {', '.join(SCENARIOS)}")
     begun_ns = time.monotonic_ns()
-    reference = resolve(options.reference)
-    bundle = materialise(reference, settings)
+    reference = resolve(options.reference, settings)
+    bundle = materialise(reference, settings, report)
     model, framework = _manifests(bundle)
     trusted = options.trust or _is_built_in(bundle, model.name, settings)
     planned_ns = time.monotonic_ns()
     runtime, image, client = _choose_runtime(
-        options, settings, model, framework, trusted=trusted, report=report
+        options, settings, bundle, model, framework, trusted=trusted, report=report
     )
     phases = (("plan", begun_ns, planned_ns), ("image", planned_ns, time.monotonic_ns()))
     limits = Limits(
@@ -125,16 +124,23 @@ def make_plan(
     )
 
 
-def materialise(reference: Reference, settings: Settings) -> StoredBundle:
-    """Return the verified files of a reference; a manifest is packed first."""
+def materialise(
+    reference: Reference, settings: Settings, report: Callable[[str], None] = lambda _line: None
+) -> StoredBundle:
+    """Return the verified files of a reference; a manifest is packed first, what is far away comes to the library."""
     store = BundleStore(settings.data_dir)
     if reference.kind == "bundle":
         return store.materialise(reference.path)
-    from mlbundle.runs.packing import pack_manifest
+    if reference.kind == "manifest":
+        from mlbundle.runs.packing import pack_manifest
 
-    with tempfile.TemporaryDirectory(prefix="mlbundle-pack-") as folder:
-        packed = pack_manifest(reference.path, Path(folder) / "bundle.mlb")
-        return store.materialise(packed.path)
+        with tempfile.TemporaryDirectory(prefix="mlbundle-pack-") as folder:
+            packed = pack_manifest(reference.path, Path(folder) / "bundle.mlb")
+            return store.materialise(packed.path)
+    from mlbundle.runs.opening import bring, open_entry
+
+    with open_entry(bring(reference, settings, report=report), settings) as reader:
+        return store.materialise_reader(reader)
 
 
 def _manifests(bundle: StoredBundle) -> tuple[ModelManifest, FrameworkManifest]:
@@ -150,13 +156,14 @@ def _is_built_in(bundle: StoredBundle, name: str, settings: Settings) -> bool:
     folder = built_in_models().get(name)
     if folder is None:
         return False
-    ours = materialise(resolve(str(folder)), settings)
+    ours = materialise(Reference(kind="manifest", text=name, path=folder), settings)
     return ours.manifest_digest == bundle.manifest_digest
 
 
 def _choose_runtime(
     options: RunOptions,
     settings: Settings,
+    bundle: StoredBundle,
     model: ModelManifest,
     framework: FrameworkManifest,
     *,
@@ -171,7 +178,7 @@ def _choose_runtime(
         )
     if options.runtime != "process" and options.python is None:
         try:
-            return _docker(options, settings, framework)
+            return _docker(options, settings, bundle, framework, report)
         except (EngineUnavailable, ImageMissing) as error:
             if options.runtime == "docker":
                 raise
@@ -182,13 +189,22 @@ def _choose_runtime(
 
 
 def _docker(
-    options: RunOptions, settings: Settings, framework: FrameworkManifest
+    options: RunOptions,
+    settings: Settings,
+    bundle: StoredBundle,
+    framework: FrameworkManifest,
+    report: Callable[[str], None],
 ) -> tuple[Runtime, ResolvedImage, Any]:
+    from mlbundle.runs.embedded import load_embedded
     from mlbundle.runtime.docker import DockerRuntime
     from mlbundle.runtime.images import engine_client, resolve_image
 
     client = engine_client()
-    image = resolve_image(framework, this_architecture(), options.accelerator, settings, client)
+    pins = bundle.images
+    loaded_id = load_embedded(options.reference, pins, options.accelerator, settings, client, report=report)
+    image = resolve_image(
+        framework, this_architecture(), options.accelerator, settings, client, pins=pins, loaded_id=loaded_id
+    )
     return DockerRuntime(client, image), image, client
 
 

@@ -1,42 +1,91 @@
-"""What a reference on the command line means: a bundle file, a folder or manifest, or a built-in name."""
+"""What a reference on the command line means: a file, a folder, a name in the library, a registry, an address."""
 
 from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from mlbundle.errors import ReferenceNotFound
 from mlbundle.resources import built_in_models
 
+if TYPE_CHECKING:
+    from mlbundle.config import Settings
+    from mlbundle.registry.reference import RegistryReference
+    from mlbundle.store.entries import LibraryEntry
+
+WEB_SCHEMES = ("https://", "http://")
+
 
 @dataclass(frozen=True)
 class Reference:
-    """A bundle file, or a manifest that has to be packed first; `built_in` is its name if we ship it."""
+    """What a text refers to; of the places, the one that `kind` speaks of is set.
 
-    kind: Literal["bundle", "manifest"]
-    path: Path
-    built_in: str | None = None
-
-
-def resolve(text: str) -> Reference:
-    """Return what `text` refers to: a path first, then the built-in manifests.
-
-    Raises ReferenceNotFound with what was probably meant.
+    `path` is a bundle file, or a folder or manifest that has to be packed first; `built_in` its name if we ship it;
+    `entry` a bundle of the library; `registry` a repository; `text` what was written.
     """
+
+    kind: Literal["bundle", "manifest", "library", "registry", "web"]
+    text: str
+    path: Path = Path()
+    built_in: str | None = None
+    entry: LibraryEntry | None = None
+    registry: RegistryReference | None = None
+
+
+def resolve(text: str, settings: Settings) -> Reference:
+    """Return what `text` refers to: an address, else a path, the library, a registry, a built-in manifest.
+
+    Raises ReferenceNotFound with what was probably meant, UsageError for a name that several bundles have.
+    """
+    if text.startswith(WEB_SCHEMES):
+        return Reference(kind="web", text=text)
+    if text.startswith("oci://"):
+        return _registry(text)
     path = Path(text)
     if path.is_dir() or path.suffix in {".yml", ".yaml"}:
         if path.exists():
-            return Reference(kind="manifest", path=path)
+            return Reference(kind="manifest", text=text, path=path)
     elif path.is_file():
-        return Reference(kind="bundle", path=path)
+        return Reference(kind="bundle", text=text, path=path)
+    entry = _in_library(text, settings)
+    if entry is not None:
+        return Reference(kind="library", text=text, entry=entry)
     models = built_in_models()
     if text in models:
-        return Reference(kind="manifest", path=models[text], built_in=text)
-    close = difflib.get_close_matches(text, models, n=1)
+        return Reference(kind="manifest", text=text, path=models[text], built_in=text)
+    from mlbundle.registry.reference import looks_like_registry
+
+    if looks_like_registry(text):
+        return _registry(text)
+    raise _not_found(text, settings)
+
+
+def _registry(text: str) -> Reference:
+    from mlbundle.registry.reference import parse
+
+    return Reference(kind="registry", text=text, registry=parse(text))
+
+
+def _in_library(text: str, settings: Settings) -> LibraryEntry | None:
+    from mlbundle.store.library import Library
+
+    if not (settings.data_dir / "library").is_dir():
+        return None
+    try:
+        return Library(settings.data_dir).find(text)
+    except ReferenceNotFound:
+        return None
+
+
+def _not_found(text: str, settings: Settings) -> ReferenceNotFound:
+    from mlbundle.store.library import Library
+
+    known = [*built_in_models(), *(entry.name for entry in Library(settings.data_dir).entries())]
+    close = difflib.get_close_matches(text.partition(":")[0], known, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
-    raise ReferenceNotFound(
-        f"no file, folder or built-in bundle is called {text!r}",
-        hint=f"{hint}`mlbundle list` shows the built-in ones",
+    return ReferenceNotFound(
+        f"no file, folder or bundle is called {text!r}",
+        hint=f"{hint}`mlbundle list` shows the bundles that are here; a registry's begin with oci://",
     )

@@ -14,8 +14,9 @@ from mlbundle.runtime.image_build import BuiltImage, build_image, plan_build
 from mlbundle.runtime.lock import ImageKey, LockedImage, read_images_lock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from mlbundle.bundle.document import ImagePin
     from mlbundle.config import Settings
     from mlbundle.manifest.framework import FrameworkManifest, ImageChoice
 
@@ -25,7 +26,9 @@ __all__ = [
     "ResolvedImage",
     "build_image",
     "built_in_framework",
+    "embedded_tag",
     "engine_client",
+    "has_image",
     "list_images",
     "plan_build",
     "resolve_image",
@@ -53,7 +56,7 @@ class ResolvedImage:
     manifest_digest: str | None
     index_digest: str | None
     pinned: bool
-    source: Literal["manifest", "images.lock"]
+    source: Literal["bundle", "manifest", "images.lock"]
 
 
 @dataclass(frozen=True)
@@ -75,18 +78,29 @@ class ImageStatus:
 
 
 def resolve_image(
-    framework: FrameworkManifest, architecture: str, accelerator: str, settings: Settings, client: Any
+    framework: FrameworkManifest,
+    architecture: str,
+    accelerator: str,
+    settings: Settings,
+    client: Any,
+    *,
+    pins: Sequence[ImagePin] = (),
+    loaded_id: str | None = None,
 ) -> ResolvedImage:
     """Return the image for a platform, which must be here already: nothing is pulled or built.
 
-    A digest in the manifest comes first and is accepted as that of the index, the manifest or the config. Without
-    one the images lock decides. Raises ImageMissing with the command that helps, ImageMismatch when another image
-    has the name or the image is for another architecture.
+    What the bundle pins comes first (`pins`, its framework table), then a digest in the manifest; each is accepted as
+    that of the index, the manifest or the config. `loaded_id` is the engine's id of the image that was just loaded
+    from the bundle and compared with it. Without a pin the images lock decides. Raises ImageMissing with the
+    command that helps, ImageMismatch when another image has the name or the image is for another architecture.
     """
     architecture = normalise_architecture(architecture)
     choice = select_image(framework, architecture, accelerator)
     key = ImageKey(framework.name, framework.version, architecture, accelerator)
-    if choice.digest is not None:
+    pin = next((p for p in pins if (p.architecture, p.accelerator) == (architecture, accelerator)), None)
+    if pin is not None:
+        resolved, facts = _from_bundle(pin, client, loaded_id)
+    elif choice.digest is not None:
         resolved, facts = _from_manifest(choice, choice.digest, client)
     else:
         resolved, facts = _from_lock(key, choice, settings, client)
@@ -150,6 +164,47 @@ def _from_manifest(choice: ImageChoice, digest: str, client: Any) -> tuple[Resol
             hint=f"docker pull {by_digest}",
         )
     raise ImageMissing(f"the image {choice.image} is not on this machine", hint=f"docker pull {by_digest}")
+
+
+def _from_bundle(
+    pin: ImagePin, client: Any, loaded_id: str | None = None
+) -> tuple[ResolvedImage, dict[str, Any]]:
+    """Find the image that a bundle pins, by whichever of its digests this engine knows."""
+    repository = _repository(pin.image)
+    known_as = {*pin.digests, *([loaded_id] if loaded_id else [])}
+    for name in (*known_as, *(f"{repository}@{digest}" for digest in pin.digests)):
+        facts = _inspect(client, name)
+        if facts is not None and not known_as.isdisjoint(_digests(facts)):
+            resolved = ResolvedImage(
+                ref=pin.image,
+                image_id=facts["Id"],
+                config_digest=pin.config or facts["Id"],
+                manifest_digest=pin.manifest,
+                index_digest=pin.index,
+                pinned=True,
+                source="bundle",
+            )
+            return resolved, facts
+    raise ImageMissing(
+        f"the image {pin.image} that the bundle pins is not on this machine",
+        where=", ".join(pin.digests),
+        hint=f"docker pull {repository}@{pin.digest}" if pin.digest else "ask for a bundle that embeds it",
+    )
+
+
+def has_image(pin: ImagePin, client: Any) -> bool:
+    """Return whether the engine has the image that a bundle pins."""
+    try:
+        _from_bundle(pin, client)
+    except ImageMissing:
+        return False
+    return True
+
+
+def embedded_tag(pin: ImagePin) -> str:
+    """Return the name that an embedded image gets in the engine: ours, made of its config digest alone."""
+    digest = (pin.config or pin.digests[0]).removeprefix("sha256:")
+    return f"mlbundle/embedded:{digest}"
 
 
 def _from_lock(

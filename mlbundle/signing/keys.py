@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 Algorithm = Literal["ed25519", "ecdsa-p256"]
 
 MAX_KEY_BYTES = 64 << 10
-_MAKE_ONE = "make a key with `mlbundle sign --generate-key PATH`"
+_MAKE_ONE = "make a key with `mlbundle keygen PATH`"
 _OTHERS_MAY_READ = 0o077
 
 

@@ -163,7 +163,7 @@ def _sound_entries(library: Library) -> list[LibraryEntry]:
             f"{len(problems)} of the entries of the library can't be read, so it is not known what they need: "
             f"{first.message}",
             where=str(first.path),
-            hint="repair the library, or move the file away, and nothing of its bundle is kept",
+            hint="`mlbundle repair` moves it aside, or move the file away, and nothing of its bundle is kept",
         )
     return entries
 

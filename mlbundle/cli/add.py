@@ -1,0 +1,73 @@
+"""`mlbundle add`: take a bundle into the library."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from mlbundle.cli import output, units
+from mlbundle.cli.network import network, network_options
+from mlbundle.cli.params import complete_reference
+from mlbundle.cli.progress import byte_progress
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mlbundle.store.entries import LibraryEntry
+
+
+@click.command("add")
+@click.argument("reference", shell_complete=complete_reference)
+@network_options
+@output.format_options("table", "json")
+def command(*, reference: str, plain_http: bool, ca_file: Path | None, output_format: str) -> None:
+    """Take a bundle into the library, where it has a name: NAME:VERSION.
+
+    REFERENCE is a bundle file, an https address, a manifest (which is packed) or a repository (as `pull` does).
+    Every byte is checked; blobs that are there already are not copied.
+    """
+    from mlbundle.config import load_settings
+    from mlbundle.runs.opening import bring
+    from mlbundle.runs.references import resolve
+
+    settings = load_settings()
+    with byte_progress("adding") as progress:
+        entry = bring(
+            resolve(reference, settings),
+            settings,
+            network(plain_http=plain_http, ca_file=ca_file),
+            report=output.narrate,
+            progress=progress,
+        )
+    show_entry(entry, output_format)
+
+
+def show_entry(entry: LibraryEntry, output_format: str) -> None:
+    """Print a bundle of the library."""
+    if output_format == "json":
+        output.document(entry_document(entry))
+        return
+    rows = [
+        ("name", entry.label),
+        ("manifest", entry.manifest_digest),
+        ("set", entry.set_digest),
+        ("size", units.size(entry.size_bytes)),
+        ("from", entry.source),
+    ]
+    output.table(("in the library", ""), rows)
+
+
+def entry_document(entry: LibraryEntry) -> dict[str, object]:
+    """Return what is told about an entry: all but its index and its blobs."""
+    return {
+        "schema": "mlbundle/library-bundle/v1",
+        "name": entry.name,
+        "version": entry.version,
+        "reference": entry.reference,
+        "manifest_digest": entry.manifest_digest,
+        "set_digest": entry.set_digest,
+        "size": entry.size_bytes,
+        "added_at": entry.added_at,
+        "source": entry.source,
+    }

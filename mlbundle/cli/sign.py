@@ -1,0 +1,97 @@
+"""`mlbundle sign`: attach a signature to a bundle."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import click
+
+from mlbundle.cli import output
+from mlbundle.cli.network import network, network_options
+from mlbundle.cli.params import complete_reference
+
+if TYPE_CHECKING:
+    from mlbundle.signing.referrers import Referrer, Subject
+
+SCHEMA = "mlbundle/signed/v1"
+
+
+@click.command("sign")
+@click.argument("reference", shell_complete=complete_reference)
+@click.option("--key", type=click.Path(path_type=Path), help="Private key; `mlbundle keygen` makes one.")
+@click.option(
+    "--ssh-key", type=click.Path(path_type=Path), help="SSH key, or its public half if the agent has it."
+)
+@click.option(
+    "--passphrase-file", type=click.File("r"), help="Read the passphrase of --key from a file, - for stdin."
+)
+@click.option(
+    "-o", "--output", "target", type=click.Path(path_type=Path), help="Write the signed bundle there."
+)
+@network_options
+@output.format_options("table", "json")
+def command(
+    *,
+    reference: str,
+    key: Path | None,
+    ssh_key: Path | None,
+    passphrase_file: IO[str] | None,
+    target: Path | None,
+    plain_http: bool,
+    ca_file: Path | None,
+    output_format: str,
+) -> None:
+    """Sign a bundle: a file, a bundle of the library, or one in a registry.
+
+    The signature is over the digest of the model manifest, so it covers every byte, and travels with the bundle.
+    The digest stays as it is.
+    """
+    from mlbundle.config import load_settings
+    from mlbundle.runs.attesting import sign
+    from mlbundle.runs.references import resolve
+    from mlbundle.signing import keys, sigstore, ssh
+
+    if (key is None) == (ssh_key is None):
+        raise click.UsageError("name one key: --key or --ssh-key")
+    settings = load_settings()
+    found = resolve(reference, settings)
+
+    def passphrase() -> str:
+        if passphrase_file is not None:
+            return passphrase_file.readline().rstrip("\n")
+        return ask_passphrase()
+
+    private = keys.load_private(key, passphrase) if key is not None else None
+
+    def make(subject: Subject, name: str) -> Referrer:
+        if private is not None:
+            return sigstore.sign(subject, name, private)
+        assert ssh_key is not None
+        return ssh.sign(subject, name, ssh_key)
+
+    digest, where = sign(
+        found, settings, network(plain_http=plain_http, ca_file=ca_file), make, output=target
+    )
+    document = {
+        "schema": SCHEMA,
+        "where": where,
+        "manifest_digest": digest,
+        "key": private.public.id if private else None,
+    }
+    if output_format == "json":
+        output.document(document)
+        return
+    rows = [("where", where), ("manifest", digest)]
+    output.table(("signed", ""), [*rows, *([("key", private.public.id)] if private else [])])
+
+
+def ask_passphrase() -> str:
+    """Ask on the terminal; raises UsageError where there is none."""
+    if not sys.stdin.isatty():
+        raise click.UsageError(
+            "the key has a passphrase and there is no terminal to ask for it: --passphrase-file"
+        )
+    text: str = click.prompt("passphrase", hide_input=True, err=True)
+    return text

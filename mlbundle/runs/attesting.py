@@ -1,0 +1,209 @@
+"""Signatures, bills of materials and provenance: made for a bundle, attached to it wherever it is, and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mlbundle import __version__
+from mlbundle.bundle.assemble import with_referrers, write_archive
+from mlbundle.bundle.oci import MANIFEST_TYPE
+from mlbundle.bundle.reader import open_bundle
+from mlbundle.errors import UsageError
+from mlbundle.signing.referrers import Subject
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from mlbundle.bundle.content import BundleContent
+    from mlbundle.bundle.reader import BundleReader
+    from mlbundle.config import Settings
+    from mlbundle.runs.opening import Network
+    from mlbundle.runs.references import Reference
+    from mlbundle.signing.keys import PrivateKey
+    from mlbundle.signing.provenance import Dependency
+    from mlbundle.signing.referrers import Referrer
+    from mlbundle.signing.trust import Trust
+
+POLICY_FILE = "trust.yml"
+
+
+@dataclass(frozen=True)
+class Attestations:
+    """What is to be attached to a bundle that is packed; `key` signs it all, `reference` is what was packed."""
+
+    reference: str
+    sbom: bool = False
+    provenance: bool = False
+    key: Path | None = None
+    passphrase: Callable[[], str] | None = None
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is to be attached."""
+        return self.sbom or self.provenance or self.key is not None
+
+    def check(self, content: BundleContent) -> None:
+        """Raise UsageError for what can't be made, and load the key, before anything is written."""
+        if self.sbom and not content.embedded:
+            raise UsageError(
+                "a bill of materials is of the embedded image, and none is embedded", hint="add --with-image"
+            )
+        if self.key is not None:
+            self.load_key()
+
+    def load_key(self) -> PrivateKey | None:
+        """Return the key for signing; raises UsageError, ReferenceNotFound."""
+        from mlbundle.signing.keys import load_private
+
+        return None if self.key is None else load_private(self.key, self.passphrase)
+
+
+def attach(path: Path, content: BundleContent, wanted: Attestations) -> None:
+    """Write a bundle file anew with what is wanted attached to it; the manifest digest stays."""
+    key = wanted.load_key()
+    with open_bundle(path) as reader:
+        subject, name = subject_of(reader), label_of(reader)
+        added: list[Referrer] = []
+        if wanted.sbom:
+            added += [_sbom(reader, key)]
+        if wanted.provenance:
+            added += [_provenance(reader, content, wanted.reference, key)]
+        if key is not None:
+            from mlbundle.signing import sigstore
+
+            added += [sigstore.sign(subject, name, key)]
+        write_archive(_with(reader, added), path, overwrite=True)
+
+
+def sign(
+    found: Reference,
+    settings: Settings,
+    network: Network,
+    make: Callable[[Subject, str], Referrer],
+    *,
+    output: Path | None = None,
+) -> tuple[str, str]:
+    """Attach what `make(subject, name)` gives to a bundle: in its file, in the library or in its registry.
+
+    With `output` the signed bundle is written there and what was signed stays as it is. Returns the manifest digest
+    and where the signature is now. Raises UsageError for a reference that nothing can be attached to.
+    """
+    from mlbundle.runs.opening import client_of, open_found
+
+    if found.kind in {"manifest", "web"} and output is None:
+        raise UsageError(
+            f"{found.text} is no bundle that can be signed in place", hint="pack it, or name -o FILE"
+        )
+    with open_found(found, settings, network) as reader:
+        referrer = make(subject_of(reader), label_of(reader))
+        if output is not None:
+            write_archive(_with(reader, [referrer]), output)
+            return reader.manifest_digest, str(output)
+        if found.kind == "bundle":
+            write_archive(_with(reader, [referrer]), found.path, overwrite=True)
+            return reader.manifest_digest, str(found.path)
+        if found.kind == "library":
+            from mlbundle.runs.exchange import add_to_library
+
+            entry = add_to_library(_with(reader, [referrer]), settings)
+            return reader.manifest_digest, entry.reference
+        assert found.registry is not None
+        with client_of(found.registry, network) as client:
+            for key, data in referrer.blobs.items():
+                _put_blob(client, key, data)
+            client.put_referrer(MANIFEST_TYPE, referrer.manifest, reader.manifest_digest)
+        return reader.manifest_digest, str(found.registry)
+
+
+def check_trust(
+    reader: BundleReader, *, policy: Path | None, keys: Sequence[Path], settings: Settings
+) -> Trust:
+    """Return why a bundle is trusted: by the keys, by the policy, else by `trust.yml` among the settings.
+
+    Raises SignatureMissing, SignatureInvalid, and UsageError when nothing says whom to trust.
+    """
+    from mlbundle.signing.keys import load_public
+    from mlbundle.signing.policy import Policy, load_policy
+    from mlbundle.signing.referrers import load_referrer
+    from mlbundle.signing.trust import check
+
+    default = settings.config_dir / POLICY_FILE
+    rules: Policy | list[Any]
+    if keys:
+        rules = [load_public(path) for path in keys]
+    elif policy is not None or default.is_file():
+        rules = load_policy(policy or default)
+    else:
+        raise UsageError(
+            "nothing says whose signature is wanted",
+            hint=f"--trust POLICY, --key PUBLIC-KEY, or a policy in {default}",
+        )
+    referrers = [load_referrer(reader.source, entry.manifest.digest) for entry in reader.referrers]
+    return check(referrers, subject_of(reader), reader.document.model_name, rules)
+
+
+def subject_of(reader: BundleReader) -> Subject:
+    """Return what a referrer of a bundle is about: the model manifest."""
+    return Subject(MANIFEST_TYPE, reader.manifest_digest, len(reader.manifest_bytes))
+
+
+def label_of(reader: BundleReader) -> str:
+    """Return how a statement calls a bundle."""
+    return f"{reader.document.model_name}:{reader.document.model_version}"
+
+
+def _with(reader: BundleReader, added: Sequence[Referrer]) -> BundleReader:
+    return with_referrers(reader, [(referrer.manifest, referrer.blobs) for referrer in added])
+
+
+def _put_blob(client: Any, key: str, data: bytes) -> None:
+    from mlbundle.bundle.overlay import MemoryBlobs
+
+    client.upload_blob(key, len(data), MemoryBlobs({key: data}))
+
+
+def _sbom(reader: BundleReader, key: PrivateKey | None) -> Referrer:
+    from mlbundle.runs.stack import packages_of
+    from mlbundle.signing.sbom import make_sbom, sbom_referrer
+
+    packages = [
+        package
+        for image in reader.images
+        for platform in image.platforms
+        for package in packages_of(platform, reader.source)
+    ]
+    document = reader.document
+    sbom = make_sbom(packages, document.model_name, document.model_version, reader.manifest_digest)
+    return sbom_referrer(sbom, subject_of(reader), label_of(reader), key)
+
+
+def _provenance(
+    reader: BundleReader, content: BundleContent, reference: str, key: PrivateKey | None
+) -> Referrer:
+    from mlbundle.signing.provenance import Build, provenance_referrer
+
+    build = Build(
+        reference=reference,
+        builder_version=__version__,
+        options={
+            "compress_groups": content.compression.groups,
+            "compress_weights": content.compression.weights,
+            "embedded": [source.accelerator for source in content.embedded],
+        },
+        dependencies=_dependencies(reader),
+    )
+    return provenance_referrer(build, subject_of(reader), label_of(reader), key)
+
+
+def _dependencies(reader: BundleReader) -> list[Dependency]:
+    from mlbundle.signing.provenance import Dependency
+
+    files = [Dependency(entry.path, f"sha256:{entry.sha256}") for entry in reader.files]
+    images = [
+        Dependency(f"{pin.architecture}/{pin.accelerator}", digest, pin.image)
+        for pin in reader.document.images
+        for digest in pin.digests[:1]
+    ]
+    return [*files, *images]

@@ -1,0 +1,196 @@
+"""Framework images and bundles: from the engine into a bundle, and from a bundle into the engine."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.bundle.content import EmbeddedSource
+from mlbundle.bundle.digests import PREFIX, digest_of
+from mlbundle.bundle.document import ImagePin
+from mlbundle.errors import ImageMissing, UsageError
+from mlbundle.platforms import normalise_architecture, this_architecture
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mlbundle.bundle.blobs import BlobReader
+    from mlbundle.bundle.content import BundleContent
+    from mlbundle.config import Settings
+    from mlbundle.manifest.framework import FrameworkManifest
+    from mlbundle.runtime.image_export import ExportedImage
+
+    Report = Callable[[str], None]
+    Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Platform:
+    """An architecture and an accelerator, written `amd64/cpu`."""
+
+    architecture: str
+    accelerator: str
+
+    @classmethod
+    def parse(cls, text: str) -> Platform:
+        """Return the platform that a text writes; raises UsageError."""
+        architecture, slash, accelerator = text.partition("/")
+        if not slash or not architecture or not accelerator:
+            raise UsageError(f"{text!r} is no platform", hint="write for example amd64/cpu")
+        return cls(normalise_architecture(architecture), accelerator)
+
+    @classmethod
+    def here(cls) -> Platform:
+        """Return the platform of this machine without accelerators."""
+        return cls(this_architecture(), "cpu")
+
+    def __str__(self) -> str:
+        """Return the platform as users write it."""
+        return f"{self.architecture}/{self.accelerator}"
+
+
+def with_pins(content: BundleContent, framework: FrameworkManifest, settings: Settings) -> BundleContent:
+    """Return the content with the images that were built here pinned by config digest.
+
+    What the framework manifest states itself is kept as it is. Raises ImageMissing when nothing was built here.
+    """
+    from mlbundle.runtime.lock import read_images_lock
+
+    built = [
+        ImagePin(key.architecture, key.accelerator, entry.ref, config=entry.config_digest)
+        for key, entry in read_images_lock(settings.images_lock).items()
+        if (key.framework, key.version) == (framework.name, framework.version)
+    ]
+    stated = {(pin.architecture, pin.accelerator) for pin in content.images}
+    further = [pin for pin in built if (pin.architecture, pin.accelerator) not in stated]
+    if not content.images and not further:
+        raise ImageMissing(
+            f"no image of {framework.name} {framework.version} was built here, and its manifest pins none",
+            hint=f"mlbundle images build {framework.name}",
+        )
+    return replace(content, images=(*content.images, *further))
+
+
+def check_frozen(content: BundleContent, framework: FrameworkManifest) -> None:
+    """Raise UsageError unless every image of the framework manifest is pinned by a digest."""
+    pinned = {(pin.architecture, pin.accelerator) for pin in content.images}
+    loose = [
+        f"{architecture}/{accelerator}"
+        for architecture, choices in framework.containers.items()
+        for accelerator in choices
+        if (architecture, accelerator) not in pinned
+    ]
+    if loose:
+        raise UsageError(
+            f"the image for {', '.join(loose)} is not pinned by a digest",
+            hint="state the digest in the framework manifest, or pin what is here: --pin, --with-image",
+        )
+
+
+def with_images(
+    content: BundleContent,
+    framework: FrameworkManifest,
+    platforms: Sequence[Platform],
+    settings: Settings,
+    *,
+    report: Report = lambda _line: None,
+    progress: Progress | None = None,
+) -> BundleContent:
+    """Return the content with the images of these platforms embedded, taken from the engine.
+
+    Their blobs are kept in the store, so that the next bundle with the same image is quick. Raises ImageMissing,
+    EngineUnavailable, StorageFailed.
+    """
+    from mlbundle.runtime.image_export import export_image, make_index
+    from mlbundle.runtime.images import engine_client, resolve_image
+    from mlbundle.store.library import Library
+
+    library = Library(settings.data_dir)
+    client = engine_client()
+    with ExitStack() as stack:
+        stack.callback(client.close)
+        stack.enter_context(library.adding())
+        pins = {(pin.architecture, pin.accelerator): pin for pin in content.images}
+        embedded = []
+        for accelerator in sorted({platform.accelerator for platform in platforms}):
+            exported: dict[str, ExportedImage] = {}
+            for architecture in sorted({p.architecture for p in platforms if p.accelerator == accelerator}):
+                image = resolve_image(
+                    framework, architecture, accelerator, settings, client, pins=content.images
+                )
+                report(f"embedding {image.ref} ({architecture}/{accelerator})")
+                exported[architecture] = export_image(
+                    client, image.image_id, library.store, progress=progress
+                )
+            index = make_index(list(exported.values()))
+            for architecture, made in exported.items():
+                pins[architecture, accelerator] = _pin(made, digest_of(index), accelerator, pins)
+            embedded.append(_source(accelerator, index, list(exported.values()), library.store))
+    return replace(content, images=tuple(pins.values()), embedded=tuple(embedded))
+
+
+def load_embedded(
+    reference: str,
+    pins: Sequence[ImagePin],
+    accelerator: str,
+    settings: Settings,
+    client: Any,
+    *,
+    report: Report = lambda _line: None,
+) -> str | None:
+    """Load the image that a bundle carries for this machine, unless the engine has it or the bundle has none.
+
+    It is taken from the bundle that `reference` means, or from the store. Returns the engine's id of it when it was
+    compared with the bundle just now. Raises DigestMismatch, ImageMismatch, EngineUnavailable, StorageFailed.
+    """
+    from mlbundle.runs.opening import open_reference
+    from mlbundle.runtime.image_load import load_image
+    from mlbundle.runtime.images import embedded_tag, has_image
+    from mlbundle.store.blobs import BlobStore
+
+    here = (this_architecture(), accelerator)
+    pin = next((pin for pin in pins if (pin.architecture, pin.accelerator) == here), None)
+    if pin is None or pin.manifest is None or has_image(pin, client):
+        return None
+    with ExitStack() as stack:
+        blobs: BlobReader = BlobStore(settings.data_dir)
+        stack.callback(blobs.close)
+        key = pin.manifest.removeprefix(PREFIX)
+        if blobs.size_of(key) is None:
+            blobs = stack.enter_context(open_reference(reference, settings)).source
+        size_bytes = blobs.size_of(key)
+        if size_bytes is None:
+            return None
+        report(f"loading the image that the bundle carries ({pin.image})")
+        return load_image(client, blobs.read_at(key, 0, size_bytes), blobs, tag=embedded_tag(pin))
+
+
+def _pin(
+    made: ExportedImage, index_digest: str, accelerator: str, pins: dict[tuple[str, str], ImagePin]
+) -> ImagePin:
+    stated = pins.get((made.architecture, accelerator))
+    return ImagePin(
+        architecture=made.architecture,
+        accelerator=accelerator,
+        image=stated.image if stated else made.ref,
+        digest=stated.digest if stated else None,
+        index=index_digest,
+        manifest=PREFIX + made.manifest_hex,
+        config=PREFIX + made.config_hex,
+        size_bytes=sum(layer.size_bytes for layer in made.layers),
+    )
+
+
+def _source(
+    accelerator: str, index: bytes, images: Sequence[ExportedImage], blobs: BlobReader
+) -> EmbeddedSource:
+    ordered = sorted(images, key=lambda image: image.architecture)
+    return EmbeddedSource(
+        accelerator=accelerator,
+        index=index,
+        manifests=tuple(image.manifest_bytes for image in ordered),
+        configs=tuple(blobs.read_at(image.config_hex, 0, image.config_size_bytes) for image in ordered),
+        layers=tuple((layer.hex, layer.size_bytes) for image in ordered for layer in image.layers),
+        blobs=blobs,
+    )

@@ -1,0 +1,137 @@
+"""Opens a bundle wherever it is: a file, the library, a registry, a web address, or a manifest that is packed first."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mlbundle import __version__
+from mlbundle.bundle.reader import open_archive, open_blobs, open_bundle, open_remote
+from mlbundle.runs.references import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mlbundle.bundle.reader import BundleReader
+    from mlbundle.config import Settings
+    from mlbundle.registry.client import RegistryClient
+    from mlbundle.registry.reference import RegistryReference
+    from mlbundle.runs.references import Reference
+    from mlbundle.store.entries import LibraryEntry
+
+USER_AGENT = f"mlbundle/{__version__}"
+
+
+@dataclass(frozen=True)
+class Network:
+    """How registries and web servers are reached: `plain_http` only where the user says so."""
+
+    plain_http: bool = False
+    ca_file: Path | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return the values as the registry client takes them."""
+        return {"plain_http": self.plain_http, "ca_file": self.ca_file, "user_agent": USER_AGENT}
+
+
+def open_reference(
+    text: str, settings: Settings, network: Network | None = None, *, whole: bool = True
+) -> BundleReader:
+    """Open the bundle that `text` means; see `open_found`."""
+    return open_found(resolve(text, settings), settings, network, whole=whole)
+
+
+def open_found(
+    found: Reference, settings: Settings, network: Network | None = None, *, whole: bool = True
+) -> BundleReader:
+    """Open what a reference means. Without `whole`, only the documents of a bundle far away are looked at.
+
+    Raises what `open_bundle` raises, and the errors of packing, of registries and of the store.
+    """
+    network = network or Network()
+    if found.kind == "bundle":
+        return open_bundle(found.path)
+    if found.kind == "library":
+        assert found.entry is not None
+        return open_entry(found.entry, settings)
+    if found.kind == "registry":
+        assert found.registry is not None
+        return open_registry(found.registry, network, whole=whole)
+    if found.kind == "web":
+        return _open_web(found.text, network, whole=whole)
+    return _open_manifest(found)
+
+
+def open_entry(entry: LibraryEntry, settings: Settings) -> BundleReader:
+    """Open a bundle of the library."""
+    from mlbundle.bundle.overlay import NamedBlobs
+    from mlbundle.store.blobs import BlobStore
+
+    return open_blobs(NamedBlobs(BlobStore(settings.data_dir), entry.reference), entry.index)
+
+
+def open_registry(reference: RegistryReference, network: Network, *, whole: bool) -> BundleReader:
+    """Open a bundle in a registry; its blobs are read as they are needed."""
+    from mlbundle.bundle.overlay import NamedBlobs
+    from mlbundle.registry.blobs import RegistryBlobs
+    from mlbundle.runs.exchange import index_of
+
+    client = client_of(reference, network)
+    try:
+        blobs = RegistryBlobs(client)
+        index = index_of(client, blobs, reference)
+        return open_blobs(NamedBlobs(blobs, str(reference), close=client.close), index, whole=whole)
+    except BaseException:
+        client.close()
+        raise
+
+
+def bring(
+    found: Reference,
+    settings: Settings,
+    network: Network | None = None,
+    *,
+    report: Callable[[str], None] = lambda _line: None,
+    progress: Callable[[int, int], None] | None = None,
+) -> LibraryEntry:
+    """Return the library's entry of a reference; what is not in the library is added to it, or pulled.
+
+    Raises IntegrityError, StorageFailed, and the errors of packing and of registries.
+    """
+    from mlbundle.runs.exchange import Pull, add_to_library
+
+    if found.kind == "library":
+        assert found.entry is not None
+        return found.entry
+    network = network or Network()
+    if found.kind == "registry":
+        assert found.registry is not None
+        report(f"pulling {found.text}")
+        with client_of(found.registry, network) as client:
+            return Pull(client, found.registry, settings).fetch(progress)
+    with open_found(found, settings, network) as reader:
+        return add_to_library(reader, settings, progress)
+
+
+def client_of(reference: RegistryReference, network: Network) -> RegistryClient:
+    """Return a client of the repository that a reference names."""
+    from mlbundle.registry.client import client_for
+
+    return client_for(reference, **network.settings())
+
+
+def _open_web(address: str, network: Network, *, whole: bool) -> BundleReader:
+    from mlbundle.registry.web import WebFile
+
+    file = WebFile(address, **network.settings())
+    return open_archive(file) if whole else open_remote(file)
+
+
+def _open_manifest(found: Reference) -> BundleReader:
+    from mlbundle.runs.packing import pack_manifest
+
+    with tempfile.TemporaryDirectory(prefix="mlbundle-pack-") as folder:
+        # The open file outlives its name.
+        return open_bundle(pack_manifest(found.path, Path(folder) / "bundle.mlb").path)

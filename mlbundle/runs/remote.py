@@ -1,0 +1,171 @@
+"""A bundle as a registry holds it: the model manifest, and around it images and referrers, put together as an index."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.bundle import oci
+from mlbundle.bundle.attachments import EmbeddedImage, Referrer, read_image, read_referrer
+from mlbundle.bundle.checked import read_document
+from mlbundle.bundle.digests import PREFIX
+from mlbundle.bundle.document import BundleDocument, parse_bundle
+from mlbundle.bundle.plan import BUNDLE_LAYER
+from mlbundle.bundle.strictjson import MAX_BYTES, loads
+from mlbundle.errors import (
+    IntegrityError,
+    NotABundle,
+    ReferenceNotFound,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mlbundle.bundle.blobs import BlobReader
+    from mlbundle.registry.blobs import RegistryBlobs
+    from mlbundle.registry.client import RegistryClient
+    from mlbundle.registry.reference import RegistryReference
+
+_MAX_TAGS_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class RemoteBundle:
+    """What was found in a repository.
+
+    `documents` are the manifests by digest (hex), which registries do not serve as blobs; `images` and `referrers`
+    are those that are there and acceptable, `passed_over` says which are not and why.
+    """
+
+    reference: str
+    manifest: oci.Manifest
+    model: oci.Descriptor
+    document: BundleDocument
+    documents: dict[str, bytes]
+    images: tuple[EmbeddedImage, ...]
+    referrers: tuple[Referrer, ...]
+    passed_over: tuple[str, ...] = field(default=())
+
+    def index(self, accelerators: frozenset[str] | None = None) -> bytes:
+        """Return `index.json` with the images of these accelerators, all by default."""
+        return oci.encode_index(
+            oci.Index(
+                model=self.model,
+                tag=oci.ref_name(self.document.model_version),
+                images=tuple(
+                    oci.ImageEntry(image.accelerator, image.index)
+                    for image in self.images
+                    if accelerators is None or image.accelerator in accelerators
+                ),
+                referrers=tuple(
+                    oci.ReferrerEntry(referrer.artifact_type, referrer.manifest)
+                    for referrer in self.referrers
+                ),
+            )
+        )
+
+
+def look_up(client: RegistryClient, blobs: RegistryBlobs, reference: RegistryReference) -> RemoteBundle:
+    """Return the bundle that a reference names, reading documents only; `blobs` has its manifests afterwards.
+
+    Raises ReferenceNotFound, NotABundle for an artifact of another kind, BundleCorrupt, DigestMismatch, and the
+    errors of the client.
+    """
+    found = client.get_manifest(reference.manifest or _only_tag(client))
+    where = f"{reference}#"
+    _check_kind(found.media_type, found.data, str(reference))
+    documents = {blobs.add_document(found.data): found.data}
+    manifest = oci.parse_manifest(loads(found.data, where=where), where)
+    if not manifest.layers or manifest.layers[0].path != BUNDLE_LAYER:
+        raise NotABundle(
+            "the model in the registry is not packed as a bundle",
+            where=str(reference),
+            hint="another tool made it; `mlbundle pack` makes bundles",
+        )
+    model = oci.Descriptor(oci.MANIFEST_TYPE, found.digest.removeprefix(PREFIX), len(found.data))
+    document = _read_bundle(blobs, manifest.layers[0])
+    passed_over: list[str] = []
+
+    def keep(digest: str) -> oci.Descriptor:
+        """Fetch a further manifest by digest and remember its bytes."""
+        fetched = client.get_manifest(digest)
+        documents[blobs.add_document(fetched.data)] = fetched.data
+        return oci.Descriptor(fetched.media_type, digest.removeprefix(PREFIX), len(fetched.data))
+
+    return RemoteBundle(
+        reference=str(reference),
+        manifest=manifest,
+        model=model,
+        document=document,
+        documents=documents,
+        images=_images(blobs, document, keep),
+        referrers=_referrers(client, blobs, model, keep, passed_over),
+        passed_over=tuple(passed_over),
+    )
+
+
+def _only_tag(client: RegistryClient) -> str:
+    tags = client.tags()
+    versions = [tag for tag in tags if not tag.startswith(("fw.", "sha256-"))]
+    if len(versions) == 1:
+        return versions[0]
+    if not versions:
+        raise ReferenceNotFound(f"there is no bundle in {client.name}", hint="`mlbundle push` puts one there")
+    shown = ", ".join(versions[-_MAX_TAGS_SHOWN:])
+    raise UsageError(f"{client.name} has {len(versions)} versions", hint=f"name one of them: {shown}")
+
+
+def _check_kind(media_type: str, data: bytes, where: str) -> None:
+    document: Any = loads(data, where=f"{where}#")
+    kind = document.get("artifactType") if isinstance(document, dict) else None
+    if media_type != oci.MANIFEST_TYPE or kind != oci.ARTIFACT_TYPE:
+        raise NotABundle(
+            f"this is no bundle but {ascii(kind or media_type)[:100]}",
+            where=where,
+            hint="name the repository and the version of a bundle",
+        )
+
+
+def _read_bundle(blobs: BlobReader, layer: oci.Descriptor) -> BundleDocument:
+    where = f"{blobs.name}!{BUNDLE_LAYER}#"
+    return parse_bundle(loads(read_document(blobs, layer, MAX_BYTES, BUNDLE_LAYER), where=where), where)
+
+
+def _images(
+    blobs: BlobReader, document: BundleDocument, keep: Callable[[str], oci.Descriptor]
+) -> tuple[EmbeddedImage, ...]:
+    """Return the images of the framework table that are in the repository; a bundle may be pushed without them."""
+    images = []
+    indexes = {pin.accelerator: pin.index for pin in document.images if pin.index is not None}
+    for accelerator, digest in sorted(indexes.items()):
+        try:
+            entry = oci.ImageEntry(accelerator, keep(digest))
+        except ReferenceNotFound:
+            continue
+        for pin in document.images:
+            if pin.accelerator == accelerator and pin.manifest is not None:
+                keep(pin.manifest)
+        images.append(read_image(blobs, entry, document.images, whole=False))
+    return tuple(images)
+
+
+def _referrers(
+    client: RegistryClient,
+    blobs: BlobReader,
+    model: oci.Descriptor,
+    keep: Callable[[str], oci.Descriptor],
+    passed_over: list[str],
+) -> tuple[Referrer, ...]:
+    """Return the referrers that a bundle can hold; anybody may attach anything in a registry."""
+    found: dict[str, Referrer] = {}
+    for descriptor in client.referrers(model.digest)[: oci.MAX_ENTRIES // 2]:
+        digest = str(descriptor["digest"])
+        try:
+            kept = keep(digest)
+            document: Any = loads(blobs.read_at(kept.hex, 0, kept.size_bytes), where=f"{digest}#")
+            kind = str(document.get("artifactType") if isinstance(document, dict) else None)
+            found[digest] = read_referrer(blobs, oci.ReferrerEntry(kind, kept), model, whole=False)
+        except (IntegrityError, ReferenceNotFound) as error:
+            passed_over.append(f"{digest}: {error.message}")
+    return tuple(found[digest] for digest in sorted(found))
