@@ -129,7 +129,7 @@ class RegistryClient:
             answer = self._manifest(reference, accept, "HEAD")
         except ReferenceNotFound:
             return None
-        answer.close()
+        answer.finish()
         said = answer.header("Docker-Content-Digest")
         if said is None:
             return self.get_manifest(reference, accept).digest
@@ -169,7 +169,7 @@ class RegistryClient:
         headers = {"Accept": ", ".join(accept)}
         answer = self.request(method, self._url(f"manifests/{reference}"), headers=headers)
         if answer.status == 404:
-            answer.close()
+            answer.finish()
             raise ReferenceNotFound(
                 f"the registry has no manifest {reference} in {self.reference.repository}",
                 where=self._where(reference),
@@ -185,7 +185,7 @@ class RegistryClient:
         """Return the size in bytes of a blob, or None when the repository does not hold it."""
         answer = self.request("HEAD", self.blob_url(hexadecimal))
         size_bytes = answer.length
-        answer.close()
+        answer.finish()
         if answer.status == 404:
             return None
         if answer.status != 200:
@@ -348,7 +348,7 @@ class RegistryClient:
         if answer.status in {401, 403}:
             raise self.refused(answer, "the registry does not accept the credentials")
         if answer.status != 200:
-            answer.close()
+            answer.finish()
             raise ReferenceNotFound(
                 f"{self.reference.host} is no registry (status {answer.status})", where=shown(self._base)
             )

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from mlbundle.registry.transport import Answer
 
 _MAX_ERROR_BYTES = 64 << 10
+_MAX_LINK = 4 << 10
 _NEXT = re.compile(r"""<([^<>]*)>\s*;(?:[^,]*;)?\s*rel\s*=\s*"?next"?""", re.IGNORECASE)
 
 
@@ -52,5 +53,5 @@ def describe(codes: tuple[tuple[str, str], ...]) -> tuple[str, ...]:
 
 def next_page(answer: Answer) -> str | None:
     """Return the address of the next page by the Link header (RFC 8288), or None."""
-    match = _NEXT.search(answer.header("Link") or "")
+    match = _NEXT.search((answer.header("Link") or "")[:_MAX_LINK])
     return match.group(1) if match else None

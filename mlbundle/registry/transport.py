@@ -106,10 +106,17 @@ class Answer:
     """The answer to a request; its body is not read yet. Close it, or read it to its end."""
 
     def __init__(
-        self, response: urllib3.BaseHTTPResponse, url: str, policy: Policy, live: set[Answer]
+        self,
+        response: urllib3.BaseHTTPResponse,
+        request: Request,
+        *,
+        url: str,
+        policy: Policy,
+        live: set[Answer],
     ) -> None:
         self.status = response.status
         self.url = url
+        self._is_head = request.method == "HEAD"
         self._response = response
         self._policy = policy
         self._live = live
@@ -167,7 +174,8 @@ class Answer:
     def finish(self) -> None:
         """Read a short rest so that the connection can be used again, else close it."""
         try:
-            if (self.length or 0) <= READ_BYTES:
+            # The length of an answer to HEAD is that of another answer.
+            if self._is_head or (self.length or 0) <= READ_BYTES:
                 self.document(READ_BYTES)
         except MlbundleError:
             pass
@@ -354,7 +362,7 @@ class Transport:
                 where=shown(url),
                 hint=_connection_hint(error, url),
             ) from error
-        answer = Answer(response, url, self.policy, self._live)
+        answer = Answer(response, request, url=url, policy=self.policy, live=self._live)
         encoding = (answer.header("Content-Encoding") or "identity").strip().lower()
         if encoding != "identity":
             answer.close()

@@ -20,6 +20,7 @@ class Asked:
     method: str
     path: str
     headers: dict[str, str]
+    port: int
     body: bytes = b""
 
 
@@ -105,7 +106,7 @@ class LyingRegistry:
 
             def handle_one(self) -> None:
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                asked = Asked(self.command, self.path, headers)
+                asked = Asked(self.command, self.path, headers, self.client_address[1])
                 outer.asked.append(asked)
                 exchange = Exchange(self, asked, outer._closing)
                 try:

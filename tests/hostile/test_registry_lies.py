@@ -391,6 +391,25 @@ def test_a_proxy_that_is_not_there(serve: Serve, connect: Connect, monkeypatch: 
     assert server.asked == []
 
 
+def test_connections_are_used_again(serve: Serve, connect: Connect) -> None:
+    def script(exchange: Exchange) -> None:
+        if "blobs" in exchange.path:
+            exchange.serve(DATA)
+        else:
+            exchange.answer(404, b"no such thing")
+
+    server = serve(script)
+    client = connect(server)
+    for _ in range(3):
+        assert client.blob_size(ORDER.hex) == len(DATA)
+        assert client.head_manifest("1") is None
+        assert client.tags() == ()
+        assert b"".join(client.read_blob(ORDER.hex, 5, 100)) == DATA[5:105]
+        with pytest.raises(ReferenceNotFound):
+            client.get_manifest("1")
+    assert len({asked.port for asked in server.asked}) == 1
+
+
 # Documents
 
 
