@@ -33,9 +33,10 @@ class Output:
     def write(self, data: bytes | memoryview) -> None:
         """Append bytes; small ones are gathered."""
         if self._descriptor is not None:
-            if len(self._buffer) + len(data) > COPY_BYTES:
+            large = len(data) >= COPY_BYTES // 4
+            if large or len(self._buffer) + len(data) > COPY_BYTES:
                 self._flush()
-            if len(data) >= COPY_BYTES // 4:
+            if large:
                 self._write_at(data, self.position)
             else:
                 self._buffer += data

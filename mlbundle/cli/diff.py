@@ -46,7 +46,7 @@ def command(*, left: str, right: str, plain_http: bool, ca_file: Path | None, ou
             for change in found.changes
         ]
         output.table(("section", "change", "place", "left", "right"), rows)
-        if found.same_files:
+        if found.same_files and not found.same_manifest:
             output.narrate("the files are the same; they are packed in another way")
     return EXIT_NO if found.changes else EXIT_YES
 

@@ -87,8 +87,11 @@ def command(
         compress_weights=compress_weights, no_compress=no_compress, platforms=platforms, embed=with_image
     )
     settings = load_settings()
-    found = resolve(reference, settings)
+    found = resolve(reference, settings, to_pack=True)
     if found.kind == "library":
+        _refuse_changes(
+            framework, with_image, pin, frozen, compress_weights, no_compress, sbom, provenance, key
+        )
         _export(reference, settings, target, force=force, dry_run=dry_run, output_format=output_format)
         return
     if found.kind != "manifest":
@@ -129,6 +132,13 @@ def _check_options(
         raise click.UsageError("--compress-weights and --no-compress exclude each other")
     if platforms and not embed:
         raise click.UsageError("--platform says whose image to embed; it needs --with-image")
+
+
+def _refuse_changes(*asked: object) -> None:
+    if any(asked):
+        raise click.UsageError(
+            "this is a bundle of the library, which is written as it is; the options are for packing a manifest"
+        )
 
 
 def _with_images(

@@ -14,13 +14,14 @@ from urllib.parse import urlencode
 from mlbundle.errors import RegistryAnswerInvalid, RegistryDenied
 from mlbundle.registry import credentials as stored
 from mlbundle.registry.documents import describe, error_codes, parse_object
-from mlbundle.registry.transport import Origin, Request, shown
+from mlbundle.registry.messages import Origin, Request, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mlbundle.registry.credentials import Credentials
-    from mlbundle.registry.transport import Answer, Transport
+    from mlbundle.registry.messages import Answer
+    from mlbundle.registry.transport import Transport
 
 _MAX_TOKEN_ANSWER = 1 << 20
 _MAX_TOKEN = 64 << 10

@@ -18,15 +18,9 @@ from mlbundle.registry import referrers as fallback
 from mlbundle.registry import upload
 from mlbundle.registry.auth import Authorizer, login_hint
 from mlbundle.registry.documents import describe, error_codes, next_page, parse_object
+from mlbundle.registry.messages import Answer, ConnectionCut, Origin, Request, shown
 from mlbundle.registry.reference import RegistryReference
-from mlbundle.registry.transport import (
-    Answer,
-    ConnectionCut,
-    Origin,
-    Request,
-    Transport,
-    shown,
-)
+from mlbundle.registry.transport import Transport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
@@ -34,7 +28,7 @@ if TYPE_CHECKING:
 
     from mlbundle.bundle.blobs import BlobReader
     from mlbundle.registry.credentials import Credentials
-    from mlbundle.registry.transport import Policy
+    from mlbundle.registry.messages import Policy
 
     Progress = Callable[[int, int], None]
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from mlbundle.bundle import strictjson
 from mlbundle.errors import BundleCorrupt, MlbundleError, RegistryAnswerInvalid
-from mlbundle.registry.transport import shown
+from mlbundle.registry.messages import shown
 
 if TYPE_CHECKING:
-    from mlbundle.registry.transport import Answer
+    from mlbundle.registry.messages import Answer
 
 _MAX_ERROR_BYTES = 64 << 10
 _MAX_LINK = 4 << 10

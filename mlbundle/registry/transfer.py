@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mlbundle.bundle.digests import PREFIX
 from mlbundle.bundle.document import CHUNK_BYTES
 from mlbundle.errors import BundleCorrupt, DigestMismatch, Interrupted
-from mlbundle.registry.transport import ConnectionCut
+from mlbundle.registry.messages import ConnectionCut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

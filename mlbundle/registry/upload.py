@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mlbundle.bundle.blobs import BlobReader
     from mlbundle.registry.client import Progress, RegistryClient
-    from mlbundle.registry.transport import Answer
+    from mlbundle.registry.messages import Answer
 
 SMALL_BYTES = 4 << 20
 """Blobs up to this size go in one piece: it costs less than to ask where to go on."""

@@ -13,13 +13,14 @@ from mlbundle.errors import (
     RegistryUnavailable,
     UsageError,
 )
-from mlbundle.registry.transport import ConnectionCut, Origin, Request, Transport, shown
+from mlbundle.registry.messages import ConnectionCut, Origin, Request, shown
+from mlbundle.registry.transport import Transport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from mlbundle.registry.transport import Answer, Policy
+    from mlbundle.registry.messages import Answer, Policy
 
 HEAD_BYTES = 1 << 20
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19})", re.ASCII)

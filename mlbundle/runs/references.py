@@ -34,10 +34,11 @@ class Reference:
     registry: RegistryReference | None = None
 
 
-def resolve(text: str, settings: Settings) -> Reference:
-    """Return what `text` refers to: an address, else a path, the library, a registry, a built-in manifest.
+def resolve(text: str, settings: Settings, *, to_pack: bool = False) -> Reference:
+    """Return what `text` refers to: an address, else a path, the library, a built-in manifest, a registry.
 
-    Raises ReferenceNotFound with what was probably meant, UsageError for a name that several bundles have.
+    What is wanted `to_pack` is a built-in manifest before it is a bundle of that name in the library. Raises
+    ReferenceNotFound with what was probably meant, UsageError for a name that several bundles have.
     """
     if text.startswith(WEB_SCHEMES):
         return Reference(kind="web", text=text)
@@ -49,10 +50,10 @@ def resolve(text: str, settings: Settings) -> Reference:
             return Reference(kind="manifest", text=text, path=path)
     elif path.is_file():
         return Reference(kind="bundle", text=text, path=path)
-    entry = _in_library(text, settings)
+    models = built_in_models()
+    entry = None if to_pack and text in models else _in_library(text, settings)
     if entry is not None:
         return Reference(kind="library", text=text, entry=entry)
-    models = built_in_models()
     if text in models:
         return Reference(kind="manifest", text=text, path=models[text], built_in=text)
     from mlbundle.registry.reference import looks_like_registry
