@@ -18,7 +18,7 @@ from pathlib import Path
 
 from support import lacking
 
-from mlbundle.registry.transport import Policy
+from mlbundle.registry.messages import Policy
 
 USER, PASSWORD = "ada", "count-less:secret"
 
