@@ -13,7 +13,14 @@ from urllib.parse import quote, urlencode
 
 from mlbundle.bundle.digests import PREFIX, digest_of, is_digest, is_hex
 from mlbundle.bundle.oci import INDEX_TYPE, MANIFEST_TYPE
-from mlbundle.errors import DigestMismatch, ReferenceNotFound, RegistryAnswerInvalid, RegistryDenied
+from mlbundle.errors import (
+    DigestMismatch,
+    MlbundleError,
+    ReferenceNotFound,
+    RegistryAnswerInvalid,
+    RegistryDenied,
+    RegistryUnavailable,
+)
 from mlbundle.registry import referrers as fallback
 from mlbundle.registry import upload
 from mlbundle.registry.auth import Authorizer, login_hint
@@ -392,17 +399,26 @@ class RegistryClient:
 
     def refused(
         self, answer: Answer, message: str, codes: tuple[tuple[str, str], ...] | None = None
-    ) -> RegistryDenied | RegistryAnswerInvalid:
+    ) -> MlbundleError:
         """Return the error for an answer that says no, with the registry's own words; reads them unless given."""
         codes = error_codes(answer) if codes is None else codes
-        words = describe(codes)
-        text = f"{message} (status {answer.status})"
-        denied = answer.status in {401, 403} or any(code in {"DENIED", "UNAUTHORIZED"} for code, _ in codes)
-        if denied:
-            return RegistryDenied(
-                text, where=shown(answer.url), context=words, hint=login_hint(self.reference.host)
-            )
-        return RegistryAnswerInvalid(text, where=shown(answer.url), context=words)
+        named = {code for code, _ in codes}
+        kind: type[MlbundleError] = RegistryAnswerInvalid
+        hint = None
+        if answer.status in {401, 403} or named & {"DENIED", "UNAUTHORIZED"}:
+            kind, hint = RegistryDenied, login_hint(self.reference.host)
+        elif "NAME_UNKNOWN" in named:
+            kind, hint = ReferenceNotFound, "is the name right? some registries want a repository made first"
+        elif 400 <= answer.status < 500:
+            kind, hint = RegistryDenied, "the registry does not do this for anybody: its own words say why"
+        elif answer.status >= 500:
+            kind, hint = RegistryUnavailable, "try again later"
+        return kind(
+            f"{message} (status {answer.status})",
+            where=shown(answer.url),
+            context=describe(codes),
+            hint=hint,
+        )
 
     def blob_url(self, hexadecimal: str) -> str:
         """Return the address of a blob."""

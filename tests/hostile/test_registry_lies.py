@@ -314,7 +314,9 @@ def test_https_with_a_known_ca_works_and_else_not(
     serve: Serve, connect: Connect, store: BlobStore, certificate: tuple[Path, Path]
 ) -> None:
     server = serve(honest(), certificate)
-    error = refused(RegistryUnavailable, 3, lambda: fetch_blob(connect(server, ca_file=None), ORDER, store))
+    # Trying again would not help: there is no pause.
+    stranger = connect(server, ca_file=None, policy=replace(HASTY, backoff_s=60.0, max_backoff_s=60.0))
+    error = refused(RegistryUnavailable, 3, lambda: fetch_blob(stranger, ORDER, store))
     assert "--ca-file" in str(error.hint)
     assert server.asked == []
     fetch_blob(connect(server), ORDER, store)
@@ -389,6 +391,27 @@ def test_a_proxy_that_is_not_there(serve: Serve, connect: Connect, monkeypatch: 
     error = refused(RegistryUnavailable, 3, lambda: connect(server).get_manifest("1"))
     assert "HTTP_PROXY" in str(error.hint)
     assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "kind", "exit_code"),
+    [
+        (403, "DENIED", RegistryDenied, 3),
+        (400, "UNAUTHORIZED", RegistryDenied, 3),
+        (404, "NAME_UNKNOWN", ReferenceNotFound, 2),
+        (400, "MANIFEST_INVALID", RegistryDenied, 3),
+        (413, "", RegistryDenied, 3),
+        (507, "", RegistryUnavailable, 3),
+        (200, "", RegistryAnswerInvalid, 5),
+    ],
+)
+def test_a_registry_that_says_no_is_quoted(
+    serve: Serve, connect: Connect, code: int, name: str, kind: type[MlbundleError], exit_code: int
+) -> None:
+    words = json.dumps({"errors": [{"code": name, "message": "because"}, 5]} if name else []).encode()
+    client = connect(serve(lambda e: (e.read_body(), e.answer(code, words))))
+    error = refused(kind, exit_code, lambda: client.put_manifest("1", MANIFEST_TYPE, b"{}"))
+    assert error.context == ((f"{name}: because",) if name else ())
 
 
 def test_connections_are_used_again(serve: Serve, connect: Connect) -> None:
