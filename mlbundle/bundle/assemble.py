@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from mlbundle.bundle import oci
 from mlbundle.bundle.digests import sha256_hex
-from mlbundle.bundle.output import Output, already_there, publish, temporary_beside
+from mlbundle.bundle.output import Output, already_there, check_space, publish, temporary_beside
 from mlbundle.bundle.overlay import OverlayBlobs
 from mlbundle.bundle.reader import BundleReader, open_blobs
 from mlbundle.bundle.strictjson import loads
 from mlbundle.bundle.tarformat import END_BYTES, encode_header, padding
 from mlbundle.bundle.verify import Copier, meter
-from mlbundle.errors import StorageFailed, UsageError
-from mlbundle.platforms import free_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,7 +35,7 @@ def write_archive(
     if not overwrite and destination.exists():
         raise already_there(destination)
     blobs = reader.structure.blobs()
-    _check_space(sum(blobs.values()), destination)
+    check_space(sum(blobs.values()), destination)
     with temporary_beside(destination) as (temporary, descriptor):
         output = Output(descriptor)
         for name, data in ((oci.LAYOUT_FILE, oci.LAYOUT_BYTES), (oci.INDEX_FILE, reader.index_bytes)):
@@ -84,15 +82,3 @@ def with_images(reader: BundleReader, accelerators: Iterable[str]) -> BundleRead
 
 def _rewritten(reader: BundleReader, index: oci.Index, added: Mapping[str, bytes]) -> BundleReader:
     return open_blobs(OverlayBlobs(reader.source, added), oci.encode_index(index))
-
-
-def _check_space(needed_bytes: int, destination: Path) -> None:
-    if not destination.parent.is_dir():
-        raise UsageError(f"the folder {destination.parent} does not exist", where=str(destination))
-    free = free_bytes(destination.parent)
-    if needed_bytes > free:
-        raise StorageFailed(
-            f"the bundle takes more than {needed_bytes} bytes and {free} are free",
-            where=str(destination.parent),
-            hint="make room or write it to another disk with -o",
-        )

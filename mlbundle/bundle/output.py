@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import secrets
-from contextlib import contextmanager
+import stat
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from mlbundle.errors import StorageFailed, UsageError
 from mlbundle.files import sync_folder
+from mlbundle.platforms import free_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,13 +78,32 @@ class Output:
             view, offset = view[written:], offset + written
 
 
+def check_space(needed_bytes: int, destination: Path) -> None:
+    """Raise StorageFailed when there is too little room for a bundle, UsageError when there is no such folder.
+
+    What killed processes left of the same bundle goes before.
+    """
+    if not destination.parent.is_dir():
+        raise UsageError(f"the folder {destination.parent} does not exist", where=str(destination))
+    with suppress(OSError):
+        _remove_leftovers(destination)
+    free = free_bytes(destination.parent)
+    if needed_bytes > free:
+        raise StorageFailed(
+            f"the bundle takes more than {needed_bytes} bytes and {free} are free",
+            where=str(destination.parent),
+            hint="make room or write it to another disk with -o",
+        )
+
+
 @contextmanager
 def temporary_beside(destination: Path) -> Iterator[tuple[Path, int]]:
-    """Open a hidden new file beside `destination`; it is gone at the end unless it was renamed."""
-    path = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}.partial")
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    """Open a hidden new file beside `destination`; it is gone at the end unless it was renamed.
+
+    It is locked while it is open, so that what a killed process left can be told from what is being written.
+    """
     try:
-        descriptor = os.open(path, flags, 0o666)
+        path, descriptor = _open_locked(destination)
     except OSError as error:
         raise storage_failure(error, f"can't write in {destination.parent}") from error
     try:
@@ -88,6 +111,46 @@ def temporary_beside(destination: Path) -> Iterator[tuple[Path, int]]:
     finally:
         os.close(descriptor)
         path.unlink(missing_ok=True)
+
+
+def _open_locked(destination: Path) -> tuple[Path, int]:
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    while True:
+        path = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}.partial")
+        descriptor = os.open(path, flags, 0o666)
+        # On a disk without locks nobody can take it for a leftover either.
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Between the two another process may have found it unlocked.
+        if _is_at(path, descriptor):
+            return path, descriptor
+        os.close(descriptor)
+
+
+def _remove_leftovers(destination: Path) -> None:
+    """Remove the temporary files of `destination` that nobody holds; one that can't be removed does no harm."""
+    name = re.compile(rf"\.{re.escape(destination.name)}\.[a-f0-9]{{8}}\.partial", re.ASCII)
+    for path in destination.parent.iterdir():
+        if name.fullmatch(path.name):
+            with suppress(OSError):
+                _remove_if_free(path)
+
+
+def _remove_if_free(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if stat.S_ISREG(os.fstat(descriptor).st_mode) and _is_at(path, descriptor):
+            path.unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def publish(temporary: Path, destination: Path, *, overwrite: bool) -> None:

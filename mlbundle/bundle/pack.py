@@ -12,13 +12,11 @@ from mlbundle.bundle import oci
 from mlbundle.bundle.compress import Spool, compress_layers
 from mlbundle.bundle.digests import PREFIX, sha256_hex
 from mlbundle.bundle.hashing import StreamHash
-from mlbundle.bundle.output import Output, already_there, publish, temporary_beside
+from mlbundle.bundle.output import Output, already_there, check_space, publish, temporary_beside
 from mlbundle.bundle.plan import Hashes, Plan, PlannedLayer, make_head, make_plan
 from mlbundle.bundle.sources import Meter, SourceReader
 from mlbundle.bundle.tarformat import END_BYTES, encode_header, header_bytes, padding
 from mlbundle.bundle.verify import Copier
-from mlbundle.errors import StorageFailed, UsageError
-from mlbundle.platforms import free_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -72,7 +70,7 @@ def pack(
     if not overwrite and destination.exists():
         raise already_there(destination)
     plan = make_plan(content)
-    _check_space(plan, destination)
+    check_space(plan.data_bytes, destination)
     with temporary_beside(destination) as (temporary, descriptor):
         written = _write(plan, Output(descriptor), progress, destination.parent)
         os.fsync(descriptor)
@@ -180,15 +178,3 @@ class _BlobWriter:
 
         self._reader.read_tar(layer, put)
         return whole.finish().sha256
-
-
-def _check_space(plan: Plan, destination: Path) -> None:
-    if not destination.parent.is_dir():
-        raise UsageError(f"the folder {destination.parent} does not exist", where=str(destination))
-    needed, free = plan.data_bytes, free_bytes(destination.parent)
-    if needed > free:
-        raise StorageFailed(
-            f"the bundle takes more than {needed} bytes and {free} are free",
-            where=str(destination.parent),
-            hint="make room or write it to another disk with -o",
-        )
