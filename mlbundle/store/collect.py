@@ -105,6 +105,8 @@ def gc(
 ) -> Collected:
     """Remove blobs that no library entry refers to, old partial files, and unpacked trees that nobody needs.
 
+    Temporary files of writers that were killed go, too, and count as partial files.
+
     `keep` are manifest digests whose trees stay though the library has no such bundle: those of runs; it is asked
     while nobody can unpack. `partials` removes partial files of any age, except those that are being written.
     `progress` is called with bytes removed and bytes in all. With `dry_run` nothing is removed.
@@ -114,6 +116,7 @@ def gc(
     with library.alone():
         entries = _sound_entries(library)
         garbage = [*_unused_blobs(library, entries), *_old_partials(library, 0.0 if partials else OLD_S)]
+        garbage += [_Garbage("partial", path, *tree_size(path)) for path in library.temporary_files()]
         removed = garbage if dry_run else _remove_all(garbage, _remove_file, progress)
         if not dry_run:
             library.store.stamps.keep_only(lambda name: library.store.size_of(name) is not None)

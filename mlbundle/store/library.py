@@ -183,6 +183,14 @@ class Library:
                 entries.append(entry)
         return entries, problems
 
+    def temporary_files(self) -> list[Path]:
+        """Return what was being written; while we are `alone` these are of writers that were killed.
+
+        Raises StorageFailed.
+        """
+        found = (*hidden_files(self.folder), *hidden_files(self.store.root))
+        return [path for path in found if _TEMPORARY.fullmatch(path.name)]
+
     def _path(self, manifest_digest: str) -> Path:
         return self.folder / f"{parse_digest(manifest_digest, where=str(self.folder))}{_SUFFIX}"
 
@@ -204,16 +212,12 @@ class Library:
             raise storage_failed(error, self.folder) from error
 
     def _remove_temporary(self) -> list[Path]:
-        """Remove what writers left that were killed; nobody writes while we are alone."""
-        removed = []
-        for path in (*hidden_files(self.folder), *hidden_files(self.store.root)):
-            if not _TEMPORARY.fullmatch(path.name):
-                continue
+        removed = self.temporary_files()
+        for path in removed:
             try:
                 path.unlink()
             except OSError as error:
                 raise storage_failed(error, path) from error
-            removed.append(path)
         return removed
 
     def _verify_all(self, progress: Progress | None) -> tuple[list[Path], int]:
