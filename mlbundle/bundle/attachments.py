@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mlbundle.bundle.document import ImagePin
     from mlbundle.bundle.oci import Descriptor, ImageEntry, ReferrerEntry
 
+PREDICATE_TYPE = "dev.sigstore.bundle.predicateType"
 _MAX_PLATFORMS = 16
 _MAX_IMAGE_LAYERS = 1_000
 _MAX_REFERRER_LAYERS = 64
@@ -62,9 +63,13 @@ class EmbeddedImage:
 
 @dataclass(frozen=True, slots=True)
 class Referrer:
-    """A manifest that refers to the model manifest, with the blobs it is about."""
+    """A manifest that refers to the model manifest, with the blobs it is about.
+
+    `predicate_type` says what a signed statement states, where the manifest says so; nothing vouches for it.
+    """
 
     artifact_type: str
+    predicate_type: str | None
     manifest: Descriptor
     config: Descriptor
     layers: tuple[Descriptor, ...]
@@ -124,7 +129,14 @@ def read_referrer(source: BlobReader, entry: ReferrerEntry, subject: Descriptor,
                 raise BundleCorrupt(
                     f"a referrer of {blob.size_bytes} bytes is over the cap", where=fields.where
                 )
-    return Referrer(entry.artifact_type, entry.descriptor, config, layers)
+    return Referrer(entry.artifact_type, _predicate_type(fields), entry.descriptor, config, layers)
+
+
+def _predicate_type(fields: Fields) -> str | None:
+    if not fields.has("annotations"):
+        return None
+    annotations = fields.object("annotations")
+    return annotations.text(PREDICATE_TYPE) if annotations.has(PREDICATE_TYPE) else None
 
 
 def _document(source: BlobReader, descriptor: Descriptor, what: str, keys: set[str]) -> Fields:

@@ -24,7 +24,8 @@ class Inspection:
 
     Structure and documents are checked against their digests; the bytes of the large layers are not. `size_bytes`
     is of the file, or of all blobs where there is none. `embedded` lists (accelerator, digest of the OCI index),
-    `referrers` (artifact type, digest). `pickles` is None where no file could be looked at.
+    `referrers` (artifact type, predicate type if it was looked at, digest). `pickles` is None where no file could be
+    looked at.
     """
 
     name: str
@@ -38,7 +39,7 @@ class Inspection:
     layers: tuple[Layer, ...]
     files: tuple[FileEntry, ...]
     embedded: tuple[tuple[str, str], ...]
-    referrers: tuple[tuple[str, str], ...]
+    referrers: tuple[tuple[str, str | None, str], ...]
     pickles: tuple[str, ...] | None
 
     def to_document(self) -> dict[str, Any]:
@@ -62,7 +63,10 @@ class Inspection:
             "assets": bundle["assets"],
             "images": bundle["images"],
             "embedded": [{"accelerator": name, "index": digest} for name, digest in self.embedded],
-            "referrers": [{"artifact_type": kind, "digest": digest} for kind, digest in self.referrers],
+            "referrers": [
+                {"artifact_type": kind, "predicate_type": predicate, "digest": digest}
+                for kind, predicate, digest in self.referrers
+            ],
             "pickles": None if self.pickles is None else list(self.pickles),
         }
 
@@ -76,6 +80,7 @@ def inspect(path: Path) -> Inspection:
 def inspect_reader(reader: BundleReader, *, pickles: bool = True) -> Inspection:
     """Return what an open bundle says; without `pickles` no file of it is looked at."""
     index = reader.structure.index
+    predicates = {referrer.manifest.hex: referrer.predicate_type for referrer in reader.referrers}
     return Inspection(
         name=reader.name,
         size_bytes=reader.size_bytes,
@@ -88,7 +93,10 @@ def inspect_reader(reader: BundleReader, *, pickles: bool = True) -> Inspection:
         layers=reader.layers,
         files=reader.files,
         embedded=tuple((entry.accelerator, entry.descriptor.digest) for entry in index.images),
-        referrers=tuple((entry.artifact_type, entry.descriptor.digest) for entry in index.referrers),
+        referrers=tuple(
+            (entry.artifact_type, predicates.get(entry.descriptor.hex), entry.descriptor.digest)
+            for entry in index.referrers
+        ),
         pickles=find_pickles(reader) if pickles else None,
     )
 

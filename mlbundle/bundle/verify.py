@@ -38,8 +38,8 @@ SCHEMA = "mlbundle/verification/v1"
 class Verified:
     """A bundle of which every byte is what it should be.
 
-    `images` are the platforms of the embedded images (`amd64/cpu`), `referrers` the types of what refers to the
-    model manifest, `pickles` the paths of files that hold Python pickles.
+    `images` are the platforms of the embedded images (`amd64/cpu`), `referrers` what is attached to the
+    model manifest (predicate types, else artifact types), `pickles` the paths of files that hold Python pickles.
     """
 
     name_of_source: str
@@ -191,7 +191,7 @@ def verify_reader(reader: BundleReader, progress: Progress | None = None) -> Ver
             for image in reader.images
             for platform in image.platforms
         ),
-        referrers=tuple(referrer.artifact_type for referrer in reader.referrers),
+        referrers=tuple(referrer.predicate_type or referrer.artifact_type for referrer in reader.referrers),
         pickles=pickles,
     )
 

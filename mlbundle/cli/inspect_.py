@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from mlbundle.bundle.inspect import Inspection
 
 
+_ATTACHMENTS = {
+    "https://sigstore.dev/cosign/sign/v1": "signature",
+    "application/vnd.mlbundle.signature.ssh.v1": "signature (SSH)",
+    "https://slsa.dev/provenance/v1": "provenance, signed",
+    "https://cyclonedx.org/bom": "bill of materials, signed",
+    "application/vnd.cyclonedx+json": "bill of materials",
+    "application/vnd.in-toto+json": "provenance",
+}
+
+
 @click.command("inspect")
 @click.argument("reference", shell_complete=complete_reference)
 @click.option("--files", "show_files", is_flag=True, help="List every file with its size and sha256.")
@@ -61,6 +71,11 @@ def warn_of_pickles(pickles: tuple[str, ...] | None) -> None:
         )
 
 
+def attachment_name(kind: str) -> str:
+    """Return what people call a kind of attachment; nothing is said about whether it holds."""
+    return _ATTACHMENTS.get(kind, kind)
+
+
 def _show(found: Inspection) -> None:
     bundle = found.bundle
     rows = [
@@ -73,7 +88,10 @@ def _show(found: Inspection) -> None:
         ("size", units.size(found.size_bytes)),
         ("unpacked", f"{units.size(bundle.unpacked_bytes)} in {bundle.files_count} files"),
     ]
-    rows += [("attached", f"{kind}  {digest}") for kind, digest in found.referrers]
+    rows += [
+        ("attached", f"{attachment_name(predicate or kind)}  {digest}")
+        for kind, predicate, digest in found.referrers
+    ]
     output.table(("bundle", ""), rows)
     output.data("")
     layers = [

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from mlbundle.cli import output, units
 from mlbundle.cli.params import complete_reference
 from mlbundle.cli.progress import byte_progress
+from mlbundle.cli.sign import passphrase_from
 
 if TYPE_CHECKING:
     from mlbundle.bundle.content import BundleContent
@@ -50,6 +51,9 @@ SCHEMA = "mlbundle/pack/v1"
 @click.option(
     "--key", type=click.Path(path_type=Path), help="Sign the bundle, and what is attached, with this key."
 )
+@click.option(
+    "--passphrase-file", type=click.File("r"), help="Read the passphrase of --key from a file, - for stdin."
+)
 @click.option("-n", "--dry-run", is_flag=True, help="Read and check everything, write nothing.")
 @click.option("-f", "--force", is_flag=True, help="Replace an existing file.")
 @output.format_options("table", "json")
@@ -67,6 +71,7 @@ def command(
     sbom: bool,
     provenance: bool,
     key: Path | None,
+    passphrase_file: IO[str] | None,
     dry_run: bool,
     force: bool,
     output_format: str,
@@ -79,7 +84,7 @@ def command(
     from mlbundle.bundle.content import Compression
     from mlbundle.bundle.pack import pack, preview
     from mlbundle.config import load_settings
-    from mlbundle.runs.attesting import Attestations, attach
+    from mlbundle.runs.attesting import Attestations, pack_attested
     from mlbundle.runs.packing import collect, left_out
     from mlbundle.runs.references import resolve
 
@@ -105,18 +110,20 @@ def command(
     skipped = left_out(found.path, content)
     if skipped:
         output.narrate(f"left out, as the manifest does not name them: {', '.join(skipped)}", level=1)
-    wanted = Attestations(sbom=sbom, provenance=provenance, key=key, reference=reference)
+    wanted = Attestations(
+        reference, sbom=sbom, provenance=provenance, key=key, passphrase=passphrase_from(passphrase_file)
+    )
     result: Preview
     if dry_run:
+        wanted.check(content)
         with byte_progress("reading") as progress:
             result = preview(content, progress)
     else:
-        wanted.check(content)
         with byte_progress("packing") as progress:
-            result = pack(content, path, progress, overwrite=force)
-        if wanted.any:
-            attach(path, content, wanted)
-            result = replace(result, size_bytes=path.stat().st_size)
+            if wanted.any:
+                result = pack_attested(content, path, wanted, settings, progress, overwrite=force)
+            else:
+                result = pack(content, path, progress, overwrite=force)
     _show(content, path, result, dry_run=dry_run, output_format=output_format)
 
 

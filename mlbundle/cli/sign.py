@@ -13,6 +13,8 @@ from mlbundle.cli.network import network, network_options
 from mlbundle.cli.params import complete_reference
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mlbundle.signing.referrers import Referrer, Subject
 
 SCHEMA = "mlbundle/signed/v1"
@@ -58,12 +60,7 @@ def command(
     settings = load_settings()
     found = resolve(reference, settings)
 
-    def passphrase() -> str:
-        if passphrase_file is not None:
-            return passphrase_file.readline().rstrip("\n")
-        return ask_passphrase()
-
-    private = keys.load_private(key, passphrase) if key is not None else None
+    private = keys.load_private(key, passphrase_from(passphrase_file)) if key is not None else None
 
     def make(subject: Subject, name: str) -> Referrer:
         if private is not None:
@@ -87,11 +84,17 @@ def command(
     output.table(("signed", ""), [*rows, *([("key", private.public.id)] if private else [])])
 
 
-def ask_passphrase() -> str:
-    """Ask on the terminal; raises UsageError where there is none."""
-    if not sys.stdin.isatty():
-        raise click.UsageError(
-            "the key has a passphrase and there is no terminal to ask for it: --passphrase-file"
-        )
-    text: str = click.prompt("passphrase", hide_input=True, err=True)
-    return text
+def passphrase_from(file: IO[str] | None) -> Callable[[], str]:
+    """Return what gives the passphrase of a key when it is needed: the file's first line, or whoever is asked."""
+
+    def give() -> str:
+        if file is not None:
+            return file.readline().rstrip("\n")
+        if not sys.stdin.isatty():
+            raise click.UsageError(
+                "the key has a passphrase and there is no terminal to ask for it: --passphrase-file"
+            )
+        text: str = click.prompt("passphrase", hide_input=True, err=True)
+        return text
+
+    return give

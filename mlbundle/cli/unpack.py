@@ -55,7 +55,11 @@ def command(
     settings = load_settings()
     found = resolve(reference, settings)
     reach = network(plain_http=plain_http, ca_file=ca_file)
-    with open_found(found, settings, reach) as reader, byte_progress("unpacking") as progress:
+    far = found.kind in {"registry", "web"}
+    with (
+        open_found(found, settings, reach, whole=not far) as reader,
+        byte_progress("unpacking") as progress,
+    ):
         document = reader.document
         name = (
             found.path.name

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlbundle.cli import output, units
-from mlbundle.cli.inspect_ import warn_of_pickles
+from mlbundle.cli.inspect_ import attachment_name, warn_of_pickles
 from mlbundle.cli.network import network, network_options
 from mlbundle.cli.params import complete_reference
 from mlbundle.cli.progress import byte_progress
@@ -72,7 +72,7 @@ def command(
         ("files", str(len(verified.files))),
     ]
     rows += [("image", platform) for platform in verified.images]
-    rows += [("attached", kind) for kind in verified.referrers]
+    rows += [("attached", attachment_name(kind)) for kind in verified.referrers]
     if trust is not None:
         rows += [("signed by", signer.identity or signer.key_id) for signer in trust.signers]
     output.table(("bundle", ""), rows)

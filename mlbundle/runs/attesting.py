@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlbundle import __version__
 from mlbundle.bundle.assemble import with_referrers, write_archive
 from mlbundle.bundle.oci import MANIFEST_TYPE
+from mlbundle.bundle.output import already_there
+from mlbundle.bundle.pack import pack
 from mlbundle.bundle.reader import open_bundle
 from mlbundle.errors import UsageError
 from mlbundle.signing.referrers import Subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from pathlib import Path
 
     from mlbundle.bundle.content import BundleContent
+    from mlbundle.bundle.pack import Packed
     from mlbundle.bundle.reader import BundleReader
     from mlbundle.config import Settings
     from mlbundle.runs.opening import Network
@@ -45,13 +49,11 @@ class Attestations:
         return self.sbom or self.provenance or self.key is not None
 
     def check(self, content: BundleContent) -> None:
-        """Raise UsageError for what can't be made, and load the key, before anything is written."""
+        """Raise UsageError for what can't be made, before anything is written."""
         if self.sbom and not content.embedded:
             raise UsageError(
                 "a bill of materials is of the embedded image, and none is embedded", hint="add --with-image"
             )
-        if self.key is not None:
-            self.load_key()
 
     def load_key(self) -> PrivateKey | None:
         """Return the key for signing; raises UsageError, ReferenceNotFound."""
@@ -60,21 +62,46 @@ class Attestations:
         return None if self.key is None else load_private(self.key, self.passphrase)
 
 
-def attach(path: Path, content: BundleContent, wanted: Attestations) -> None:
-    """Write a bundle file anew with what is wanted attached to it; the manifest digest stays."""
-    key = wanted.load_key()
-    with open_bundle(path) as reader:
-        subject, name = subject_of(reader), label_of(reader)
-        added: list[Referrer] = []
-        if wanted.sbom:
-            added += [_sbom(reader, key)]
-        if wanted.provenance:
-            added += [_provenance(reader, content, wanted.reference, key)]
-        if key is not None:
-            from mlbundle.signing import sigstore
+def pack_attested(
+    content: BundleContent,
+    destination: Path,
+    wanted: Attestations,
+    settings: Settings,
+    progress: Callable[[int, int], None] | None = None,
+    *,
+    overwrite: bool = False,
+) -> Packed:
+    """Write a bundle with what is wanted attached to it; its manifest digest is the one that `pack` gives.
 
-            added += [sigstore.sign(subject, name, key)]
-        write_archive(_with(reader, added), path, overwrite=True)
+    It is packed in the cache first: what is attached is about the finished bundle. Raises what `pack` raises,
+    ToolMissing, and UsageError for a key that can't be used; then nothing is written.
+    """
+    wanted.check(content)
+    key = wanted.load_key()
+    if not overwrite and destination.exists():
+        raise already_there(destination)
+    settings.cache_dir.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="mlbundle-pack-", dir=settings.cache_dir) as folder:
+        packed = pack(content, Path(folder) / "bundle.mlb", progress)
+        with open_bundle(packed.path) as reader:
+            added = _attachments(reader, content, wanted, key)
+            write_archive(_with(reader, added), destination, overwrite=overwrite)
+    return replace(packed, path=destination, size_bytes=destination.stat().st_size)
+
+
+def _attachments(
+    reader: BundleReader, content: BundleContent, wanted: Attestations, key: PrivateKey | None
+) -> list[Referrer]:
+    added = []
+    if wanted.sbom:
+        added.append(_sbom(reader, key))
+    if wanted.provenance:
+        added.append(_provenance(reader, content, wanted.reference, key))
+    if key is not None:
+        from mlbundle.signing import sigstore
+
+        added.append(sigstore.sign(subject_of(reader), label_of(reader), key))
+    return added
 
 
 def sign(
@@ -96,7 +123,7 @@ def sign(
         raise UsageError(
             f"{found.text} is no bundle that can be signed in place", hint="pack it, or name -o FILE"
         )
-    with open_found(found, settings, network) as reader:
+    with open_found(found, settings, network, whole=output is not None or found.kind != "registry") as reader:
         referrer = make(subject_of(reader), label_of(reader))
         if output is not None:
             write_archive(_with(reader, [referrer]), output)

@@ -98,7 +98,7 @@ def resolve_image(
     choice = select_image(framework, architecture, accelerator)
     key = ImageKey(framework.name, framework.version, architecture, accelerator)
     pin = next((p for p in pins if (p.architecture, p.accelerator) == (architecture, accelerator)), None)
-    if pin is not None:
+    if pin is not None and (pin.config or pin.manifest or pin.index):
         resolved, facts = _from_bundle(pin, client, loaded_id)
     elif choice.digest is not None:
         resolved, facts = _from_manifest(choice, choice.digest, client)
