@@ -77,12 +77,6 @@ def look_up(client: RegistryClient, blobs: RegistryBlobs, reference: RegistryRef
     _check_kind(found.media_type, found.data, str(reference))
     documents = {blobs.add_document(found.data): found.data}
     manifest = oci.parse_manifest(loads(found.data, where=where), where)
-    if not manifest.layers or manifest.layers[0].path != BUNDLE_LAYER:
-        raise NotABundle(
-            "the model in the registry is not packed as a bundle",
-            where=str(reference),
-            hint="another tool made it; `mlbundle pack` makes bundles",
-        )
     model = oci.Descriptor(oci.MANIFEST_TYPE, found.digest.removeprefix(PREFIX), len(found.data))
     document = _read_bundle(blobs, manifest.layers[0])
     passed_over: list[str] = []
@@ -125,6 +119,21 @@ def _check_kind(media_type: str, data: bytes, where: str) -> None:
             where=where,
             hint="name the repository and the version of a bundle",
         )
+    # Models of other tools may have keys that bundles have not, so they are told apart before all keys are checked.
+    if _first_path(document) != BUNDLE_LAYER:
+        raise NotABundle(
+            "the model in the registry is not packed as a bundle",
+            where=where,
+            hint="another tool made it; `mlbundle pack` makes bundles",
+        )
+
+
+def _first_path(document: dict[str, Any]) -> Any:
+    """Return the path of the first layer of a manifest that may be anybody's, None where it has none."""
+    layers = document.get("layers")
+    first = layers[0] if isinstance(layers, list) and layers else None
+    annotations = first.get("annotations") if isinstance(first, dict) else None
+    return annotations.get(oci.FILEPATH) if isinstance(annotations, dict) else None
 
 
 def _read_bundle(blobs: BlobReader, layer: oci.Descriptor) -> BundleDocument:
