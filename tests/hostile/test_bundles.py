@@ -22,7 +22,9 @@ from typing import Any
 import pytest
 from bundle_forge import CODE, DATASET, LABELS, WEIGHT, Forge, compact, header, member, sha256, tar
 
+from mlbundle.bundle.reader import open_bundle
 from mlbundle.cli.main import main
+from mlbundle.errors import NotABundle
 
 LIMIT_S = 10.0
 
@@ -945,10 +947,14 @@ def test_an_existing_folder_is_never_touched(box: Path, capsys: pytest.CaptureFi
 def test_what_is_no_regular_file_is_no_bundle(
     kind: str, box: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Nothing waits for the other end of a pipe."""
+    expected = (5, "not-a-bundle") if kind == "folder" else (2, "reference-not-found")
     if kind == "folder":
         (box / "thing").mkdir()
     else:
         os.mkfifo(box / "thing")
     for command in ("inspect", "verify", "unpack"):
         status, document = run(capsys, command, "thing", *(("-o", "new") if command == "unpack" else ()))
-        assert (status, document["reference"]) == (5, "not-a-bundle"), document
+        assert (status, document["reference"]) == expected, document
+    with pytest.raises(NotABundle, match="no regular file"):
+        open_bundle(box / "thing")
