@@ -55,7 +55,9 @@ def command(
     wanted = require_signature or policy is not None or bool(keys)
     trust: Trust | None = None
     with (
-        open_reference(reference, settings, network(plain_http=plain_http, ca_file=ca_file)) as reader,
+        open_reference(
+            reference, settings, network(plain_http=plain_http, ca_file=ca_file), packed=True
+        ) as reader,
         byte_progress("verifying") as progress,
     ):
         verified = verify_reader(reader, progress)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlbundle import __version__
 from mlbundle.bundle.reader import open_archive, open_blobs, open_bundle, open_remote
+from mlbundle.errors import NotABundle
 from mlbundle.runs.references import resolve
 
 if TYPE_CHECKING:
@@ -37,18 +38,30 @@ class Network:
 
 
 def open_reference(
-    text: str, settings: Settings, network: Network | None = None, *, whole: bool = True
+    text: str,
+    settings: Settings,
+    network: Network | None = None,
+    *,
+    whole: bool = True,
+    packed: bool = False,
 ) -> BundleReader:
     """Open the bundle that `text` means; see `open_found`."""
-    return open_found(resolve(text, settings), settings, network, whole=whole)
+    return open_found(resolve(text, settings), settings, network, whole=whole, packed=packed)
 
 
 def open_found(
-    found: Reference, settings: Settings, network: Network | None = None, *, whole: bool = True
+    found: Reference,
+    settings: Settings,
+    network: Network | None = None,
+    *,
+    whole: bool = True,
+    packed: bool = False,
 ) -> BundleReader:
-    """Open what a reference means. Without `whole`, only the documents of a bundle far away are looked at.
+    """Open what a reference means.
 
-    Raises what `open_bundle` raises, and the errors of packing, of registries and of the store.
+    Without `whole`, only the documents of a bundle far away are looked at. A manifest is packed, unless what is
+    wanted is a bundle that is `packed` already. Raises what `open_bundle` raises, NotABundle for a manifest then, and
+    the errors of packing, of registries and of the store.
     """
     network = network or Network()
     if found.kind == "bundle":
@@ -61,6 +74,12 @@ def open_found(
         return open_registry(found.registry, network, whole=whole)
     if found.kind == "web":
         return _open_web(found.text, network, whole=whole)
+    if packed:
+        raise NotABundle(
+            f"{found.text} is a manifest and no bundle",
+            where=str(found.path),
+            hint="`mlbundle pack` makes one of it",
+        )
     return _open_manifest(found)
 
 
@@ -134,4 +153,6 @@ def _open_manifest(found: Reference) -> BundleReader:
 
     with tempfile.TemporaryDirectory(prefix="mlbundle-pack-") as folder:
         # The open file outlives its name.
-        return open_bundle(pack_manifest(found.path, Path(folder) / "bundle.mlb").path)
+        reader = open_bundle(pack_manifest(found.path, Path(folder) / "bundle.mlb").path)
+        reader.name = found.text
+        return reader

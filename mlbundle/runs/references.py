@@ -35,7 +35,9 @@ class Reference:
 
 
 def resolve(text: str, settings: Settings, *, to_pack: bool = False) -> Reference:
-    """Return what `text` refers to: an address, else a path, the library, a built-in manifest, a registry.
+    """Return what `text` refers to: an address, else a path, a name in the library, a built-in manifest.
+
+    A repository is written with its scheme, `oci://`: a path with a slip of the pen must not go to the network.
 
     What is wanted `to_pack` is a built-in manifest before it is a bundle of that name in the library. Raises
     ReferenceNotFound with what was probably meant, UsageError for a name that several bundles have.
@@ -56,10 +58,6 @@ def resolve(text: str, settings: Settings, *, to_pack: bool = False) -> Referenc
         return Reference(kind="library", text=text, entry=entry)
     if text in models:
         return Reference(kind="manifest", text=text, path=models[text], built_in=text)
-    from mlbundle.registry.reference import looks_like_registry
-
-    if looks_like_registry(text):
-        return _registry(text)
     raise _not_found(text, settings)
 
 
@@ -81,8 +79,13 @@ def _in_library(text: str, settings: Settings) -> LibraryEntry | None:
 
 
 def _not_found(text: str, settings: Settings) -> ReferenceNotFound:
+    from mlbundle.registry.reference import looks_like_registry
     from mlbundle.store.library import Library
 
+    if looks_like_registry(text):
+        return ReferenceNotFound(
+            f"no file, folder or bundle is called {text!r}", hint=f"a repository is written oci://{text}"
+        )
     known = [*built_in_models(), *(entry.name for entry in Library(settings.data_dir).entries())]
     close = difflib.get_close_matches(text.partition(":")[0], known, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""

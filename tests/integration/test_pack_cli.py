@@ -147,7 +147,7 @@ def test_a_built_in_name_is_packed(cli: Cli) -> None:
         (("unpack", "net.mlb", "-o", "net"), 2, "usage"),
         (("unpack", "net.mlb", "-o", "no/folder"), 2, "usage"),
         (("verify", "net/model.yml"), 5, "not-a-bundle"),
-        (("inspect", "net"), 5, "not-a-bundle"),
+        (("unpack", "net"), 5, "not-a-bundle"),
     ],
 )
 def test_mistakes_have_a_reference_and_a_status(
