@@ -107,7 +107,8 @@ def push(
 ) -> Pushed:
     """Send a bundle to the repository of `client`, under the tag of `reference` or else its version.
 
-    Blobs go first and the tag comes last, so nobody finds a bundle that is not whole. Blobs are mounted from
+    Blobs go first, then what is attached, and the tag comes last, so nobody finds a bundle that is not whole or lacks
+    its signature. Blobs are mounted from
     `from_repository` where the registry can. Raises DigestMismatch and what the client raises.
     """
     tag = reference.tag or reader.tag
@@ -129,10 +130,11 @@ def push(
     upload_many(client, orders, reader.source, progress, from_repository=from_repository)
     for image in embedded:
         _push_image(reader, client, image, tag)
-    digest = client.put_manifest(tag, oci.MANIFEST_TYPE, reader.manifest_bytes)
+    if structure.referrers:
+        client.put_manifest(reader.manifest_digest, oci.MANIFEST_TYPE, reader.manifest_bytes)
     for referrer in structure.referrers:
-        data = _read(reader, referrer.manifest)
-        client.put_referrer(oci.MANIFEST_TYPE, data, digest)
+        client.put_referrer(oci.MANIFEST_TYPE, _read(reader, referrer.manifest), reader.manifest_digest)
+    digest = client.put_manifest(tag, oci.MANIFEST_TYPE, reader.manifest_bytes)
     return Pushed(
         reference=str(reference.with_(tag=tag, digest=digest)),
         manifest_digest=digest,
