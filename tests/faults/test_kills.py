@@ -1,0 +1,42 @@
+"""SIGKILL at any moment of pack, add, push, pull, gc, rm and sign, with several processes on one data folder."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from registry_fixture import RealRegistry
+
+SEED = os.environ.get("MLBUNDLE_FAULT_SEED")
+"""Repeats what a failed test printed, as far as processes that race can be repeated."""
+
+LEAST_KILLS = 200
+LEAST_OF_EACH = 25
+
+
+def test_no_kill_loses_or_spoils_anything(
+    tmp_path: Path, home: Path, registry: RealRegistry, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seed = int(SEED or secrets.randbelow(1_000_000))
+    done = subprocess.run(
+        [sys.executable, Path(__file__).with_name("kill_rounds.py"), tmp_path, registry.host, str(seed)],
+        capture_output=True,
+        text=True,
+        timeout=150,
+    )
+    with capsys.disabled():
+        print(f"\nMLBUNDLE_FAULT_SEED={seed} {done.stdout.strip()}")
+    assert done.returncode == 0, f"seed {seed}\n{done.stderr[-6000:]}"
+    told = json.loads(done.stdout)
+    assert told["kills"] >= LEAST_KILLS
+    for kind in ("pack", "add", "push", "pull", "gc"):
+        assert told["killed"][kind] >= LEAST_OF_EACH, kind
+    # Kills that leave no trace at all come too early or too late to show anything.
+    for trace in ("half bundles", "partial blobs"):
+        assert told["seen"][f"{trace} after kills"] > 0
+    assert told["seen"]["tags verified"] > LEAST_OF_EACH
