@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mlbundle.bundle.reader import BundleReader, PlacedFile, open_bundle
 from mlbundle.bundle.verify import Copier, meter
 from mlbundle.errors import StorageFailed, UsageError
-from mlbundle.files import sync_folder
+from mlbundle.files import sync_file_system, sync_folder
 from mlbundle.platforms import free_bytes
 
 if TYPE_CHECKING:
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from mlbundle.bundle.table import FileEntry
 
     Progress = Callable[[int, int], None]
+
+_MANY_FILES = 256
+"""Above it the file system is synced once instead of file by file."""
 
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -146,10 +149,14 @@ def _write_files(reader: BundleReader, chosen: set[str], root: int, progress: Pr
     report = meter(progress, sum(layer.size_bytes for layer in layers))
     with ThreadPoolExecutor(max_workers=1) as pool, closing(_Tree(root)) as tree:
         copier = Copier(reader.source, report, pool)
+        many = len(chosen) > _MANY_FILES
         for layer in layers:
-            with closing(_Sinks(tree, layer.files, chosen)) as sinks:
+            with closing(_Sinks(tree, layer.files, chosen, sync=not many)) as sinks:
                 copier.copy_layer(layer, sinks)
-        tree.sync()
+        if many:
+            sync_file_system(root)
+        else:
+            tree.sync()
 
 
 class _Tree:
@@ -197,8 +204,9 @@ class _Tree:
 class _Sinks:
     """Opens the chosen files of a layer one after the other, as their bytes come."""
 
-    def __init__(self, tree: _Tree, files: tuple[PlacedFile, ...], chosen: set[str]) -> None:
+    def __init__(self, tree: _Tree, files: tuple[PlacedFile, ...], chosen: set[str], *, sync: bool) -> None:
         self._tree = tree
+        self._sync = sync
         self._files = iter(files)
         self._chosen = chosen
         self._descriptor = -1
@@ -215,11 +223,12 @@ class _Sinks:
         return self._write
 
     def close(self) -> None:
-        """Bring the open file to the disk and close it."""
+        """Close the open file, after bringing it to the disk if that is not done for all at once."""
         if self._descriptor >= 0:
             descriptor, self._descriptor = self._descriptor, -1
             try:
-                os.fsync(descriptor)
+                if self._sync:
+                    os.fsync(descriptor)
             finally:
                 os.close(descriptor)
 
