@@ -16,7 +16,9 @@ from mlbundle.cli.sign import passphrase_from
 
 if TYPE_CHECKING:
     from mlbundle.bundle.content import BundleContent
+    from mlbundle.bundle.document import BundleDocument
     from mlbundle.bundle.pack import Preview
+    from mlbundle.bundle.reader import BundleReader
     from mlbundle.config import Settings
 
 SCHEMA = "mlbundle/pack/v1"
@@ -124,7 +126,7 @@ def command(
                 result = pack_attested(content, path, wanted, settings, progress, overwrite=force)
             else:
                 result = pack(content, path, progress, overwrite=force)
-    _show(content, path, result, dry_run=dry_run, output_format=output_format)
+    _print(_document(path, content, result, result.size_bytes, written=not dry_run), output_format)
 
 
 def default_name(name: str, version: str) -> str:
@@ -194,47 +196,32 @@ def _export(
             with byte_progress("writing") as progress:
                 write_archive(reader, path, progress, overwrite=force)
         size_bytes = reader.size_bytes if dry_run else path.stat().st_size
-        _print(
-            {
-                "schema": SCHEMA,
-                "file": str(path),
-                "written": not dry_run,
-                "model": {"name": document.model_name, "version": document.model_version},
-                "framework": {"name": document.framework_name, "version": document.framework_version},
-                "manifest_digest": reader.manifest_digest,
-                "config_digest": reader.config_digest,
-                "set_digest": reader.set_digest,
-                "size": size_bytes,
-                "layers": [
-                    {"path": x.path, "media_type": x.media_type, "size": x.size_bytes} for x in reader.layers
-                ],
-                "images": [pin.to_document() for pin in document.images],
-                "files": [{"path": e.path, "size": e.size_bytes, "sha256": e.sha256} for e in reader.files],
-            },
-            output_format,
-        )
+        _print(_document(path, document, reader, size_bytes, written=not dry_run), output_format)
 
 
-def _show(content: BundleContent, path: Path, result: Preview, *, dry_run: bool, output_format: str) -> None:
-    _print(
-        {
-            "schema": SCHEMA,
-            "file": str(path),
-            "written": not dry_run,
-            "model": {"name": content.model_name, "version": content.model_version},
-            "framework": {"name": content.framework_name, "version": content.framework_version},
-            "manifest_digest": result.manifest_digest,
-            "config_digest": result.config_digest,
-            "set_digest": result.set_digest,
-            "size": result.size_bytes,
-            "layers": [
-                {"path": x.path, "media_type": x.media_type, "size": x.size_bytes} for x in result.layers
-            ],
-            "images": [pin.to_document() for pin in content.images],
-            "files": [{"path": e.path, "size": e.size_bytes, "sha256": e.sha256} for e in result.files],
-        },
-        output_format,
-    )
+def _document(
+    path: Path,
+    what: BundleContent | BundleDocument,
+    found: Preview | BundleReader,
+    size_bytes: int,
+    *,
+    written: bool,
+) -> dict[str, Any]:
+    """Return the document that `pack --json` prints."""
+    return {
+        "schema": SCHEMA,
+        "file": str(path),
+        "written": written,
+        "model": {"name": what.model_name, "version": what.model_version},
+        "framework": {"name": what.framework_name, "version": what.framework_version},
+        "manifest_digest": found.manifest_digest,
+        "config_digest": found.config_digest,
+        "set_digest": found.set_digest,
+        "size": size_bytes,
+        "layers": [{"path": x.path, "media_type": x.media_type, "size": x.size_bytes} for x in found.layers],
+        "images": [pin.to_document() for pin in what.images],
+        "files": [{"path": e.path, "size": e.size_bytes, "sha256": e.sha256} for e in found.files],
+    }
 
 
 def _print(document: dict[str, Any], output_format: str) -> None:
