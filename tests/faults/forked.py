@@ -23,6 +23,8 @@ from typing import Any, NoReturn
 PACKAGES = ("bundle", "cli", "manifest", "registry", "runs", "signing", "store")
 OTHERS = (
     "cryptography.hazmat.primitives.asymmetric.ed25519",
+    "encodings.idna",
+    "encodings.utf_8_sig",
     "jsonschema",
     "mlbundle.config",
     "urllib3",

@@ -9,7 +9,6 @@ command that was killed is tried again and must succeed. Prints what happened as
 
 from __future__ import annotations
 
-import hashlib
 import http.client
 import json
 import os
@@ -23,11 +22,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import forked
+from store_checks import check_store, hidden, write_model
 
 from mlbundle.bundle.pack import preview
 from mlbundle.bundle.verify import verify
 from mlbundle.runs.packing import collect
-from mlbundle.store.library import Library, missing_blobs
+from mlbundle.store.library import Library
 
 PROCESSES = 4
 KILLS = 210
@@ -39,29 +39,6 @@ SETTLED = 10
 """Bundles that nobody packs anew; they come into the library and leave it again."""
 
 SIGNED = "settled9"
-
-MODEL = """\
-name: {name}
-version: {version}
-framework: {{name: onnxruntime, version: '>=1.0 <2'}}
-inputs:
-  - {{type: image, layer_name: input, element_type: float32, shape: [N, 4]}}
-outputs:
-  - {{type: probability, layer_name: output, element_type: float32, shape: [N, 2]}}
-model: {{graph_path: net.onnx}}
-dataset: {{format: directory, path: data, index: index.txt, samples: 1}}
-"""
-
-
-def write_model(folder: Path, name: str, version: str, weights: bytes) -> None:
-    """Write a manifest folder: weights of its own, a file that all have, and a group of small ones."""
-    data = folder / "data"
-    data.mkdir(parents=True, exist_ok=True)
-    (folder / "model.yml").write_text(MODEL.format(name=name, version=version))
-    (folder / "net.onnx").write_bytes(weights)
-    (data / "index.txt").write_text("shared.bin 0\n")
-    (data / "shared.bin").write_bytes(random.Random("shared").randbytes(1 << 20))
-    (data / "small.txt").write_text(f"{name} {version}\n")
 
 
 def add_text(folder: Path, version: str) -> None:
@@ -321,17 +298,8 @@ class Driver:
     def check(self) -> None:
         """Every name keeps its promise, whatever was killed. Nobody works meanwhile."""
         self.seen["checks"] += 1
-        for path in self.library.store.whole.iterdir():
-            if hashlib.sha256(path.read_bytes()).hexdigest() != path.name:
-                fail(f"{path} has other bytes than its name says")
-            if path.stat().st_mode & 0o777 != 0o444:
-                fail(f"{path} can be written to")
-        entries, problems = self.library.scan()
-        if problems or (self.data / "quarantine").exists():
-            fail(f"something looks damaged: {problems}")
+        entries = check_store(self.data)
         for entry in entries:
-            if missing_blobs(self.library.store, entry):
-                fail(f"{entry.label} has lost blobs")
             if entry.manifest_digest != self.known[entry.label]:
                 fail(f"{entry.label} is another bundle")
         lost = self.kept - {entry.label for entry in entries}
@@ -339,10 +307,7 @@ class Driver:
             fail(f"the library has lost {lost}")
         self._check_files()
         self.seen["partial blobs after kills"] += len(list(self.library.store.partial.iterdir()))
-        hidden = {".lock", ".write.lock"}
-        self.seen["half entries after kills"] += sum(
-            path.name.startswith(".") and path.name not in hidden for path in self.library.folder.iterdir()
-        )
+        self.seen["half entries after kills"] += len(hidden(self.library.folder))
         for task in self.broken:
             if task.repository:
                 self.check_tag(task.repository, may_lack=True)
@@ -389,12 +354,8 @@ class Driver:
         left = {
             "blobs": {path.name for path in self.library.store.whole.iterdir()} - wanted,
             "partial blobs": {path.name for path in self.library.store.partial.iterdir()},
-            "half bundles": {path.name for path in self.out.iterdir() if path.name.startswith(".")},
-            "temporary files": {
-                str(path)
-                for path in self.data.rglob(".*")
-                if path.name not in {".lock", ".write.lock"} and path.is_file()
-            },
+            "half bundles": hidden(self.out),
+            "temporary files": hidden(self.data),
         }
         if any(left.values()):
             fail(f"left over: {left}")
