@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-from concurrent.futures import wait
+import threading
+from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.bundle.document import CHUNK_BYTES, chunk_count
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from collections.abc import Callable
+    from concurrent.futures import ThreadPoolExecutor
 
 BLOCK_BYTES = 4 << 20
 """How much is read at a time; divides the chunk size."""
+
+DEPTH = 3
+"""How many blocks of a stream may wait to be hashed: what reads and writes need not keep step with what hashes."""
 
 _THREAD_BYTES = 256 << 10
 
@@ -30,44 +36,104 @@ class HashResult:
 class StreamHash:
     """Hashes a stream, whole, and per 64 MiB when it has `size_bytes` for which chunks are recorded (None: always).
 
-    `update` may return before the bytes are hashed: the caller leaves a buffer untouched until the next call
-    of `update` or `finish` has returned. Blocks must not cross the border of a chunk.
+    `update` may return before the bytes are hashed: the caller leaves a buffer untouched until `DEPTH` further calls
+    of `update`, or `finish`, have returned. Blocks must not cross the border of a chunk.
     """
 
     def __init__(
         self, size_bytes: int | None, pool: ThreadPoolExecutor | None, weak_algorithm: str | None = None
     ) -> None:
-        self._pool = pool
         self._whole = hashlib.sha256()
         self._weak: Any = hashlib.new(weak_algorithm, usedforsecurity=False) if weak_algorithm else None
-        self._chunk: Any = hashlib.sha256() if size_bytes is None or chunk_count(size_bytes) else None
-        self._chunk_bytes = 0
-        self._chunks: list[str] = []
-        self._pending: list[Future[None]] = []
+        self._by_chunk = size_bytes is None or chunk_count(size_bytes) > 0
+        self._first_chunk: Any = None
+        self._chunks: list[Any] = []
+        self._received_bytes = 0
+        self._whole_lane, self._weak_lane, self._chunk_lane = (_Lane(pool) for _ in range(3))
 
     def update(self, data: bytes | memoryview) -> None:
         """Take the next bytes of the stream."""
-        self._wait()
-        targets = [target for target in (self._whole, self._weak, self._chunk) if target is not None]
-        if self._pool is not None and len(data) >= _THREAD_BYTES:
-            self._pending = [self._pool.submit(target.update, data) for target in targets]
-        else:
-            for target in targets:
-                target.update(data)
-        self._chunk_bytes += len(data)
+        size_bytes = len(data)
+        if self._by_chunk:
+            self._update_chunk(data, size_bytes)
+        self._whole_lane.do(partial(self._whole.update, data), size_bytes)
+        if self._weak is not None:
+            self._weak_lane.do(partial(self._weak.update, data), size_bytes)
+        self._received_bytes += size_bytes
+        self._wait(DEPTH)
 
     def finish(self) -> HashResult:
         """Return the digests of the whole stream."""
-        self._wait()
-        if self._chunk is not None and self._chunk_bytes:
-            self._chunks.append(self._chunk.hexdigest())
-        weak = self._weak.hexdigest() if self._weak is not None else None
-        return HashResult(self._whole.hexdigest(), tuple(self._chunks), weak)
+        self._wait(0)
+        if self._by_chunk and self._first_chunk is None and self._received_bytes:
+            self._note_first_chunk()
+        chunks = [self._first_chunk, *self._chunks] if self._first_chunk is not None else []
+        return HashResult(
+            self._whole.hexdigest(),
+            tuple(chunk.hexdigest() for chunk in chunks),
+            self._weak.hexdigest() if self._weak is not None else None,
+        )
 
-    def _wait(self) -> None:
-        if self._pending:
-            wait(self._pending)
-            self._pending = []
-        if self._chunk is not None and self._chunk_bytes == CHUNK_BYTES:
-            self._chunks.append(self._chunk.hexdigest())
-            self._chunk, self._chunk_bytes = hashlib.sha256(), 0
+    def _update_chunk(self, data: bytes | memoryview, size_bytes: int) -> None:
+        """Hash what belongs to a chunk; until the first one ends, the hash of the whole is its hash."""
+        if self._received_bytes < CHUNK_BYTES or not size_bytes:
+            return
+        if self._received_bytes == CHUNK_BYTES:
+            self._whole_lane.do(self._note_first_chunk, 0)
+        if self._received_bytes % CHUNK_BYTES == 0:
+            self._chunks.append(hashlib.sha256())
+        self._chunk_lane.do(partial(self._chunks[-1].update, data), size_bytes)
+
+    def _note_first_chunk(self) -> None:
+        self._first_chunk = self._whole.copy()
+
+    def _wait(self, left: int) -> None:
+        for lane in (self._whole_lane, self._weak_lane, self._chunk_lane):
+            lane.wait(left)
+
+
+class _Lane:
+    """Does jobs in order: in a thread of the pool, or at once where there is none and for small data."""
+
+    def __init__(self, pool: ThreadPoolExecutor | None) -> None:
+        self._pool = pool
+        self._jobs: deque[Callable[[], None]] = deque()
+        self._changed = threading.Condition()
+        self._at_work = False
+        self._failure: BaseException | None = None
+
+    def do(self, job: Callable[[], None], size_bytes: int) -> None:
+        """Do a job, later perhaps; `size_bytes` says how long it takes."""
+        if self._pool is None or (size_bytes < _THREAD_BYTES and not self._at_work):
+            job()
+            return
+        with self._changed:
+            self._jobs.append(job)
+            idle, self._at_work = not self._at_work, True
+        if idle:
+            self._pool.submit(self._work)
+
+    def wait(self, left: int) -> None:
+        """Wait until at most `left` jobs are not done; raises what one of them raised."""
+        if not self._at_work:
+            return
+        with self._changed:
+            self._changed.wait_for(lambda: len(self._jobs) <= left)
+        if self._failure is not None:
+            raise self._failure
+
+    def _work(self) -> None:
+        """Work until there is nothing to do, so that no lane keeps a thread from another."""
+        while True:
+            with self._changed:
+                if not self._jobs:
+                    self._at_work = False
+                    return
+                job = self._jobs[0]
+            try:
+                job()
+            except BaseException as error:  # noqa: BLE001 - raised in the thread that waits
+                self._failure = error
+            with self._changed:
+                self._jobs.popleft()
+                self._changed.notify()

@@ -10,6 +10,7 @@ import stat
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
+from mlbundle.bundle.writeback import WriteBack
 from mlbundle.errors import StorageFailed, UsageError
 from mlbundle.files import sync_folder
 from mlbundle.platforms import free_bytes
@@ -26,6 +27,7 @@ class Output:
 
     def __init__(self, descriptor: int | None) -> None:
         self._descriptor = descriptor
+        self._write_back = WriteBack(descriptor) if descriptor is not None else None
         self._buffer = bytearray()
         self.position = 0
 
@@ -76,6 +78,8 @@ class Output:
             except OSError as error:
                 raise storage_failure(error, "can't write the bundle") from error
             view, offset = view[written:], offset + written
+        assert self._write_back is not None
+        self._write_back.reached(offset)
 
 
 def check_space(needed_bytes: int, destination: Path) -> None:

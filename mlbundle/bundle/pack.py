@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
+_GATHERED_BYTES = 1 << 20
+
 
 @dataclass(frozen=True)
 class PackedLayer:
@@ -170,11 +172,21 @@ class _BlobWriter:
         return result.sha256
 
     def _group(self, layer: PlannedLayer) -> str:
-        whole = StreamHash(0, self._reader.pool)
+        """Write a tar of small files, gathered in blocks that are hashed while the next files are read."""
+        whole, block = StreamHash(0, self._reader.pool), bytearray()
+
+        def flush() -> None:
+            nonlocal block
+            whole.update(memoryview(block))
+            self._output.write(block)
+            block = bytearray()
 
         def put(data: bytes | memoryview) -> None:
-            whole.update(data)
-            self._output.write(data)
+            nonlocal block
+            block += data
+            if len(block) >= _GATHERED_BYTES:
+                flush()
 
         self._reader.read_tar(layer, put)
+        flush()
         return whole.finish().sha256

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from mlbundle.bundle.hashing import BLOCK_BYTES, HashResult, StreamHash
+from mlbundle.bundle.hashing import BLOCK_BYTES, DEPTH, HashResult, StreamHash
 from mlbundle.bundle.plan import Hashes, Identity, PlannedFile, PlannedLayer
 from mlbundle.bundle.tarformat import END_BYTES, encode_header, padding
 from mlbundle.errors import AssetUnavailable, DigestMismatch, SourceChanged
@@ -81,7 +81,7 @@ def _check_stated(file: PlannedFile, result: HashResult) -> None:
 
 
 def _read_source(file: PlannedFile) -> Iterator[memoryview]:
-    """Yield the bytes of a source in blocks, from two buffers by turns.
+    """Yield the bytes of a source in blocks; each stays as it is while the next `DEPTH` are yielded.
 
     Raises SourceChanged unless it is, from beginning to end, the file that was planned.
     """
@@ -106,10 +106,11 @@ def _read_source(file: PlannedFile) -> Iterator[memoryview]:
 
 def _read_planned(descriptor: int, file: PlannedFile) -> Iterator[memoryview]:
     buffer_bytes = min(BLOCK_BYTES, max(file.size_bytes, 1))
-    buffers = [bytearray(buffer_bytes) for _ in range(2 if file.size_bytes > buffer_bytes else 1)]
+    count = min(DEPTH + 1, -(-file.size_bytes // buffer_bytes))
+    buffers = [memoryview(bytearray(buffer_bytes)) for _ in range(count)]
     offset, turn = 0, 0
     while offset < file.size_bytes:
-        view = memoryview(buffers[turn % len(buffers)])[: file.size_bytes - offset]
+        view = buffers[turn % len(buffers)][: file.size_bytes - offset]
         filled = 0
         while filled < len(view):
             count = os.preadv(descriptor, [view[filled:]], offset + filled)
