@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from mlbundle.errors import BundleCorrupt
 SCHEMA = "mlbundle/bundle/v1"
 CHUNK_BYTES = 64 << 20
 
+_PLATFORM = re.compile(r"[a-z0-9]{1,32}", re.ASCII)
+_REFERENCE = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,511}", re.ASCII)
 _MAX_CHUNKS = 1 << 17
 _MAX_IMAGES = 64
 _KEYS = frozenset(
@@ -65,6 +68,12 @@ class ImagePin:
         """All digests of the image, each once."""
         known = (self.digest, self.index, self.manifest, self.config)
         return tuple(dict.fromkeys(digest for digest in known if digest is not None))
+
+    @property
+    def well_named(self) -> bool:
+        """Whether architecture, accelerator and reference are names: none can be an option, a path, a shell's word."""
+        names = _PLATFORM.fullmatch(self.architecture) and _PLATFORM.fullmatch(self.accelerator)
+        return bool(names and _REFERENCE.fullmatch(self.image))
 
     def to_document(self) -> dict[str, Any]:
         """Return the pin as JSON-ready values; what is not known is left out."""
@@ -196,4 +205,10 @@ def _image(entry: Fields) -> ImagePin:
     )
     if not pin.digests:
         raise BundleCorrupt("an image without a digest", where=entry.where)
+    if not pin.well_named:
+        raise BundleCorrupt(
+            f"{ascii(pin.image)[:60]} for {ascii(pin.architecture)[:40]} and {ascii(pin.accelerator)[:40]} "
+            "is no image reference for a platform",
+            where=entry.where,
+        )
     return pin

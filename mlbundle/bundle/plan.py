@@ -246,6 +246,12 @@ def _check_names(content: BundleContent) -> None:
                 f"the image {pin.image} is pinned by {pin.digests!a}, which is no digest",
                 hint="sha256: and 64 lower-case hex digits",
             )
+        if not pin.well_named:
+            raise UsageError(
+                f"{ascii(pin.image)[:80]} for {ascii(pin.architecture)[:40]} and {ascii(pin.accelerator)[:40]} "
+                "can't be pinned",
+                hint="letters, digits and . _ / : @ + - in a reference, lower case and digits in a platform",
+            )
     if not oci.is_tag(oci.ref_name(content.model_version)):
         raise UsageError(
             f"the model version {content.model_version!r} can't be a tag",

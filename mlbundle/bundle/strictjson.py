@@ -32,7 +32,7 @@ def loads(data: bytes, *, where: str, max_bytes: int = MAX_BYTES) -> Any:
     """Parse strict JSON (RFC 8259 without duplicate names).
 
     Raises BundleCorrupt, with `where`, for more than `max_bytes`, bytes that are not UTF-8, nesting deeper
-    than 32, duplicate keys, NaN and infinities, integers beyond 64 bits, lone surrogates, trailing text.
+    than 32, duplicate keys, NaN and infinities, -0, integers beyond 64 bits, lone surrogates, trailing text.
     """
     if len(data) > max_bytes:
         raise BundleCorrupt(f"a document of {len(data)} bytes is over the cap of {max_bytes}", where=where)
@@ -82,6 +82,8 @@ def _refuse_constant(name: str) -> NoReturn:
 def _integer(text: str) -> int:
     if len(text) > _MAX_DIGITS or abs(int(text)) > MAX_INTEGER:
         raise _Refused(f"the number {text[:24]} is beyond 64 bits")
+    if text == "-0":
+        raise _Refused("-0 is written as 0")
     return int(text)
 
 
