@@ -177,8 +177,9 @@ class _BlobWriter:
 
         def flush() -> None:
             nonlocal block
-            whole.update(memoryview(block))
-            self._output.write(block)
+            view = memoryview(block)
+            whole.update(view)
+            self._output.write(view)
             block = bytearray()
 
         def put(data: bytes | memoryview) -> None:

@@ -12,18 +12,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.bundle.document import CHUNK_BYTES
-from mlbundle.bundle.hashing import StreamHash
+from mlbundle.bundle.hashing import DEPTH, StreamHash
 from mlbundle.bundle.pickles import find_pickles
 from mlbundle.bundle.reader import BundleReader, Layer, open_bundle
 from mlbundle.bundle.tarlayers import TarChecker
 from mlbundle.errors import BundleCorrupt, DigestMismatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
     from typing import IO, Self
 
     from mlbundle.bundle.blobs import BlobReader
+    from mlbundle.bundle.document import Chunks
     from mlbundle.bundle.table import FileEntry
 
     Progress = Callable[[int, int], None]
@@ -76,16 +77,22 @@ class Verified:
 class Copier:
     """Hashes layers and hands the bytes of their files on; used by one thread at a time.
 
-    With a pool, hashing goes on while the bytes are handed on and the next ones are read.
+    With a pool, hashing goes on while the bytes are handed on and the next ones are read. `chunks` are those to
+    be checked too, by the hex of their blob.
     """
 
     def __init__(
-        self, source: BlobReader, report: Callable[[int], None], pool: ThreadPoolExecutor | None = None
+        self,
+        source: BlobReader,
+        report: Callable[[int], None],
+        pool: ThreadPoolExecutor | None = None,
+        chunks: Mapping[str, Sequence[Chunks]] | None = None,
     ) -> None:
         self._source = source
         self._report = report
         self._pool = pool
-        self._buffers = tuple(memoryview(bytearray(_READ_BYTES)) for _ in range(2 if pool else 1))
+        self._chunks = chunks or {}
+        self._buffers = tuple(memoryview(bytearray(_READ_BYTES)) for _ in range(DEPTH + 1 if pool else 1))
         self._turn = 0
 
     def copy_layer(self, layer: Layer, sinks: Iterator[Sink | None]) -> None:
@@ -105,22 +112,22 @@ class Copier:
 
     def copy_blob(self, hexadecimal: str, size_bytes: int, what: str, sink: Sink | None = None) -> None:
         """Read a blob once and hand it on as it is; raises DigestMismatch at its end."""
-        whole = StreamHash(0, self._pool)
-        for view in self._read(hexadecimal, 0, size_bytes):
-            whole.update(view)
+        expected = self._chunks.get(hexadecimal, ())
+        stream = StreamHash(size_bytes if expected else 0, self._pool)
+        for view in self._read(hexadecimal, size_bytes):
+            stream.update(view)
             if sink is not None:
                 sink(view)
-        if whole.finish().sha256 != hexadecimal:
+        result = stream.finish()
+        if result.sha256 != hexadecimal:
             raise self._mismatch(what, hexadecimal, 0)
+        for chunks in expected:
+            self._compare_chunks(chunks, result.chunks, hexadecimal)
 
-    def check_chunk(self, layer: Layer, number: int, expected: str) -> None:
-        """Check one chunk of 64 MiB; raises DigestMismatch."""
-        start = number * CHUNK_BYTES
-        chunk = StreamHash(0, None)
-        for view in self._read(layer.hex, start, min(start + CHUNK_BYTES, layer.size_bytes), count=False):
-            chunk.update(view)
-        if chunk.finish().sha256 != expected:
-            raise self._mismatch(f"chunk {number} of {layer.path}", layer.hex, start)
+    def _compare_chunks(self, chunks: Chunks, actual: tuple[str, ...], hexadecimal: str) -> None:
+        for number, (stated, found) in enumerate(zip(chunks.sha256, actual, strict=True)):
+            if stated != found:
+                raise self._mismatch(f"chunk {number} of {chunks.path}", hexadecimal, number * CHUNK_BYTES)
 
     def _copy_compressed(self, layer: Layer, sinks: Iterator[Sink | None]) -> None:
         from mlbundle.bundle.zstdio import Decompressor
@@ -144,15 +151,16 @@ class Copier:
     def _where(self, layer: Layer) -> str:
         return f"{self._source.name}!{layer.path}"
 
-    def _read(self, hexadecimal: str, start: int, end: int, *, count: bool = True) -> Iterator[memoryview]:
-        """Yield the bytes from `start` to `end`, from the buffers by turns."""
-        while start < end:
+    def _read(self, hexadecimal: str, size_bytes: int) -> Iterator[memoryview]:
+        """Yield the bytes of a blob, from the buffers by turns."""
+        offset = 0
+        while offset < size_bytes:
             self._turn += 1
-            view = self._buffers[self._turn % len(self._buffers)][: end - start]
-            self._source.read_into(hexadecimal, view, start)
+            view = self._buffers[self._turn % len(self._buffers)][: size_bytes - offset]
+            self._source.read_into(hexadecimal, view, offset)
             yield view
-            start += len(view)
-            self._report(len(view) if count else 0)
+            offset += len(view)
+            self._report(len(view))
 
     def _mismatch(self, what: str, hexadecimal: str, offset: int) -> DigestMismatch:
         return DigestMismatch(
@@ -256,7 +264,7 @@ def _check_blobs(reader: BundleReader, progress: Progress | None, inflated: _Inf
     for layer in reader.layers:
         attached.pop(layer.hex, None)
     count = meter(progress, sum(layer.size_bytes for layer in layers) + sum(attached.values()))
-    stop, local = threading.Event(), threading.local()
+    stop, local, chunks = threading.Event(), threading.local(), _chunks_by_blob(reader)
 
     def report(size_bytes: int) -> None:
         if stop.is_set():
@@ -265,7 +273,7 @@ def _check_blobs(reader: BundleReader, progress: Progress | None, inflated: _Inf
 
     def copier() -> Copier:
         if not hasattr(local, "copier"):
-            local.copier = Copier(reader.source, report)
+            local.copier = Copier(reader.source, report, hashing, chunks)
         made: Copier = local.copier
         return made
 
@@ -275,23 +283,25 @@ def _check_blobs(reader: BundleReader, progress: Progress | None, inflated: _Inf
     def check_blob(hexadecimal: str, size_bytes: int) -> None:
         copier().copy_blob(hexadecimal, size_bytes, f"sha256:{hexadecimal}")
 
-    def check_chunk(layer: Layer, number: int, expected: str) -> None:
-        copier().check_chunk(layer, number, expected)
-
     jobs: list[tuple[int, Callable[[], None]]] = [
         (layer.size_bytes, partial(check_layer, layer)) for layer in layers
     ]
     jobs += [(size_bytes, partial(check_blob, key, size_bytes)) for key, size_bytes in attached.items()]
-    by_path = {layer.path: layer for layer in reader.layers}
-    jobs += [
-        (0, partial(check_chunk, by_path[chunks.path], number, expected))
-        for chunks in reader.document.chunks
-        for number, expected in enumerate(chunks.sha256)
-    ]
-    pool = ThreadPoolExecutor(max_workers=min(_MAX_THREADS, os.cpu_count() or 1))
+    threads = min(_MAX_THREADS, os.cpu_count() or 1)
+    # Hashing has threads of its own: those that read wait for it.
+    hashing, reading = ThreadPoolExecutor(threads), ThreadPoolExecutor(threads)
     try:
-        for done in [pool.submit(job) for _, job in sorted(jobs, key=lambda job: -job[0])]:
+        for done in [reading.submit(job) for _, job in sorted(jobs, key=lambda job: -job[0])]:
             done.result()
     finally:
         stop.set()
-        pool.shutdown(cancel_futures=True)
+        reading.shutdown(cancel_futures=True)
+        hashing.shutdown()
+
+
+def _chunks_by_blob(reader: BundleReader) -> dict[str, list[Chunks]]:
+    blobs = {layer.path: layer.hex for layer in reader.layers}
+    found: dict[str, list[Chunks]] = {}
+    for chunks in reader.document.chunks:
+        found.setdefault(blobs[chunks.path], []).append(chunks)
+    return found
