@@ -27,6 +27,7 @@ from store_checks import check_store, hidden, write_model
 from mlbundle.bundle.pack import preview
 from mlbundle.bundle.verify import verify
 from mlbundle.runs.packing import collect
+from mlbundle.store.bundles import BundleStore
 from mlbundle.store.library import Library
 
 PROCESSES = 4
@@ -270,6 +271,9 @@ class Driver:
         """One round."""
         self.round += 1
         self._renew()
+        for number in range(0, SETTLED, 2):
+            # Work for collectors: unpacked, as for a run, and then in nobody's library.
+            BundleStore(self.data).materialise(self._file(f"settled{number}"))
         goal = sum(self.killed.values()) + KILLS_A_ROUND
         while sum(self.killed.values()) + PROCESSES < goal:
             while len(self.running) < PROCESSES:
@@ -307,6 +311,7 @@ class Driver:
             fail(f"the library has lost {lost}")
         self._check_files()
         self.seen["partial blobs after kills"] += len(list(self.library.store.partial.iterdir()))
+        self.seen["half removed trees after kills"] += len(hidden(self.data / "bundles"))
         self.seen["half entries after kills"] += len(hidden(self.library.folder))
         for task in self.broken:
             if task.repository:
