@@ -24,25 +24,28 @@ DOCUMENTS_ONLY = ("inspect", "diff")
 
 @dataclass(frozen=True)
 class Case:
-    """A broken bundle; `attack` is its class, and `seen_by_inspect` says that a look at the documents finds it."""
+    """A broken bundle; `attack` is its class.
+
+    `seen_by_inspect`: a look at the documents finds it. `in_model`: it is not only in what is attached to the model,
+    whose bytes `unpack` does not read.
+    """
 
     name: str
     attack: int
     build: Callable[[], bytes]
     reference: str = "bundle-corrupt"
     seen_by_inspect: bool = True
+    in_model: bool = True
 
 
 class Cases(list[Case]):
     """The cases of one file."""
 
-    def case(
-        self, attack: int, reference: str = "bundle-corrupt", *, seen_by_inspect: bool = True
-    ) -> Callable[..., Any]:
+    def case(self, attack: int, reference: str = "bundle-corrupt", **seen: bool) -> Callable[..., Any]:
         """Take a function that builds a bundle as a case of its name."""
 
         def register(function: Callable[[], bytes]) -> Callable[[], bytes]:
-            self.put(function.__name__, attack, function, reference, seen_by_inspect=seen_by_inspect)
+            self.put(function.__name__, attack, function, reference, **seen)
             return function
 
         return register
@@ -53,12 +56,11 @@ class Cases(list[Case]):
         attack: int,
         build: Callable[[], bytes],
         reference: str = "bundle-corrupt",
-        *,
-        seen_by_inspect: bool = True,
+        **seen: bool,
     ) -> None:
         """Add a case."""
         assert name not in {case.name for case in self}, name
-        self.append(Case(name, attack, build, reference, seen_by_inspect))
+        self.append(Case(name, attack, build, reference, **seen))
 
     def parameters(self) -> list[Any]:
         """The cases as parameters of a test."""
@@ -90,6 +92,8 @@ def refuse(broken: Case, box: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (box / "good.mlb").write_bytes(Forge().build())
     before = everything(box.parent.parent)
     for command in COMMANDS:
+        if command == "unpack" and not broken.in_model:
+            continue
         arguments = (command, "good.mlb", "evil.mlb") if command == "diff" else (command, "evil.mlb")
         status, document = run(capsys, *arguments)
         told = (command, status, str(document)[:600])
