@@ -1,15 +1,19 @@
 """Unpacked bundles by manifest digest: verified once while they are written, looked at again before each use.
 
 A folder's stamp remembers size, modification time and inode of every file; where one of them differs the bundle
-is unpacked anew. Files are read-only; folders stay listable for the unprivileged user of a container.
+is unpacked anew. Files are read-only; folders stay listable for the unprivileged user of a container. Who uses a
+folder holds a shared lock on it, so that it is not collected.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
 import stat
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mlbundle.files import locked, storage_failed, write_atomically
@@ -22,14 +26,55 @@ if TYPE_CHECKING:
     from mlbundle.bundle.reader import BundleReader
 
 
+_FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
 @dataclass(frozen=True)
 class StoredBundle:
-    """An unpacked bundle: the folder of its files, the digests that name it, and the images that it pins."""
+    """An unpacked bundle: the folder of its files, the digests that name it, and the images that it pins.
+
+    As long as this object is there `gc` leaves the folder alone: that is what `hold` is for.
+    """
 
     folder: Path
     manifest_digest: str
     set_digest: str
     images: tuple[ImagePin, ...] = ()
+    hold: Hold | None = field(default=None, repr=False, compare=False)
+
+
+class Hold:
+    """A shared lock on a folder that is in use, let go with this object or with the process."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, folder: Path) -> None:
+        self._descriptor = -1
+        # Where folders can't be locked nothing is held: they are collected as if nobody used them.
+        with suppress(OSError):
+            self._descriptor = os.open(folder, _FOLDER_FLAGS)
+            fcntl.flock(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+
+    def __del__(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+
+def is_held(folder: Path) -> bool:
+    """Return whether somebody uses an unpacked bundle; nobody begins to while the store's lock is held."""
+    try:
+        descriptor = os.open(folder, _FOLDER_FLAGS)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 class BundleStore:
@@ -66,11 +111,13 @@ class BundleStore:
                 self._unpack(reader, folder, stamp, progress)
             elif verify_again:
                 verify_reader(reader, progress)
+            hold = Hold(folder)
         return StoredBundle(
             folder=folder,
             manifest_digest=reader.manifest_digest,
             set_digest=reader.set_digest,
             images=reader.document.images,
+            hold=hold,
         )
 
     def _unpack(

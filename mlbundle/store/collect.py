@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from mlbundle.bundle.digests import PREFIX, is_hex
 from mlbundle.errors import StorageFailed
 from mlbundle.files import locked, storage_failed
+from mlbundle.store.bundles import is_held
 from mlbundle.store.find import sort_key
 from mlbundle.store.folders import children, tree_size
 from mlbundle.store.library import Library
@@ -108,7 +109,8 @@ def gc(
     Temporary files of writers that were killed go, too, and count as partial files.
 
     `keep` are manifest digests whose trees stay though the library has no such bundle: those of runs; it is asked
-    while nobody can unpack. `partials` removes partial files of any age, except those that are being written.
+    while nobody can unpack. Trees that a process uses stay, too. `partials` removes partial files of any age, except
+    those that are being written.
     `progress` is called with bytes removed and bytes in all. With `dry_run` nothing is removed.
     Raises StorageFailed, before anything is removed when an entry can't be read: its blobs would be lost.
     """
@@ -123,7 +125,9 @@ def gc(
     trees = data_dir / "bundles"
     if trees.is_dir():
         with locked(trees / ".lock"):
-            wanted = {entry.manifest_hex for entry in entries} | {text.removeprefix(PREFIX) for text in keep}
+            # In this order: a run that ends meanwhile lets go of its tree after its record has named it.
+            wanted = {path.name for path, _ in children(trees) if is_held(path)}
+            wanted |= {entry.manifest_hex for entry in entries} | {text.removeprefix(PREFIX) for text in keep}
             garbage = _unused_trees(trees, wanted)
             removed += garbage if dry_run else _remove_all(garbage, _remove_tree, progress)
     return _sum(removed)
