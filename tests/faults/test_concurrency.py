@@ -10,6 +10,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -175,24 +177,51 @@ def test_the_tag_comes_after_the_signature(cli: Cli, tmp_path: Path, registry: R
 
 
 def test_a_bundle_is_removed_while_it_is_unpacked_for_a_run(cli: Cli, home: Path, tmp_path: Path) -> None:
-    folder = make_bundle(tmp_path / "mini")
-    (folder / "README.md").write_bytes(random.Random(0).randbytes(60_000_000))
+    folder = big_mini(tmp_path)
     assert cli("add", folder).status == 0
-    run = subprocess.Popen(
-        command_line("run", "mini", *HERE, "--json"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    trees = home / "data" / "bundles"
-    while not hidden(trees) and run.poll() is None:
-        time.sleep(0.001)
-    in_time = run.poll() is None
-    assert cli("rm", "mini").status == 0
-    stdout, stderr = run.communicate(timeout=60)
-    assert in_time
+    with run_that_unpacks(home, "mini") as run:
+        assert cli("rm", "mini").status == 0
+        stdout, stderr = run.communicate(timeout=60)
     assert run.returncode == 0, stdout + stderr
     assert check_store(home / "data") == []
     assert cli("gc").status == 0
     assert cli("add", folder).status == 0
     assert cli("run", "mini", *HERE, "--json").document()["accuracy"]["value"] == 1.0
+
+
+def test_what_a_run_uses_is_not_collected(cli: Cli, home: Path, tmp_path: Path) -> None:
+    """The bundle is a file: neither the library nor a record names it while it runs."""
+    path, trees = tmp_path / "mini.mlb", home / "data" / "bundles"
+    assert cli("pack", big_mini(tmp_path), "-o", path).status == 0
+    with run_that_unpacks(home, path) as run:
+        # The collector waits until it is unpacked, and then the run needs it.
+        assert cli("gc", "--json").document()["trees"] == 0
+        stdout, stderr = run.communicate(timeout=60)
+    assert run.returncode == 0, stdout + stderr
+    (record,) = (home / "data" / "runs").glob("*/record.json")
+    assert cli("gc", "--json").document()["trees"] == 0, "a run names it"
+    record.unlink()
+    assert cli("gc", "--json").document()["trees"] == 1
+    assert list(trees.iterdir()) == [trees / ".lock"]
+
+
+def big_mini(tmp_path: Path) -> Path:
+    folder = make_bundle(tmp_path / "mini")
+    (folder / "README.md").write_bytes(random.Random(0).randbytes(60_000_000))
+    return folder
+
+
+@contextmanager
+def run_that_unpacks(home: Path, reference: str | Path) -> Iterator[subprocess.Popen[str]]:
+    """A run that is just writing the files of its bundle."""
+    run = subprocess.Popen(
+        command_line("run", reference, *HERE, "--json"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with run:
+        while not hidden(home / "data" / "bundles"):
+            assert run.poll() is None, "it was over before anything was seen of it"
+            time.sleep(0.001)
+        yield run
