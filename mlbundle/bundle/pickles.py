@@ -8,12 +8,10 @@ table of `pickletools`), the same behind gzip, zlib, bzip2 or xz, inside the mem
 
 from __future__ import annotations
 
-import bz2
-import lzma
-import pickletools
 import re
 import struct
 import zlib
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,24 +26,23 @@ if TYPE_CHECKING:
     ReadAt = Callable[[int, int], bytes]
 
 WINDOW_BYTES = 16 << 10
+OPENERS = frozenset(
+    b"()BCFGIJKLMNPSTUVX]cghjpqr}\x80\x82\x83\x84\x88\x89\x8a\x8b\x8c\x8d\x8e\x8f\x95\x96\x97"
+)
+"""Opcodes that take nothing from the stack: no pickle begins with another byte."""
+
 _HEAD_BYTES = 512
 _WRAPPERS = (b"\x93NUMPY", b"\x1f\x8b", b"\x78", b"BZh", b"\xfd7zXZ\0", b"\x5d\0\0")
+_SUSPECTS = OPENERS | {wrapper[0] for wrapper in _WRAPPERS}
+_PNG = b"\x89PNG\r\n\x1a\n"
+"""Begins with two opcodes, of which the second ends at the newline; what follows is none."""
+
+_AHEAD_BYTES = 4 << 10
 _MAX_NESTING = 3
-_MAX_OPCODES = 10_000
-_MAX_LINES_BYTES = 16 << 20
 _MAX_TAIL_BYTES = (64 << 10) + 22
 _MAX_ZIP_ENTRIES = 10_000
 _MAX_DIRECTORY_BYTES = 4 << 20
-_CALLS = frozenset({"INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "REDUCE", "BUILD"})
-_IMPORTS = frozenset({"GLOBAL", "INST"})
 _NPY_OBJECTS = re.compile(rb"'descr':\s*(?:'[|<>=]?O|\[.*'[|<>=]?O)", re.DOTALL)
-_OPCODES = {ord(opcode.code): opcode for opcode in pickletools.opcodes}
-_LENGTHS = {
-    pickletools.TAKEN_FROM_ARGUMENT1: 1,
-    pickletools.TAKEN_FROM_ARGUMENT4: 4,
-    pickletools.TAKEN_FROM_ARGUMENT4U: 4,
-    pickletools.TAKEN_FROM_ARGUMENT8U: 8,
-}
 
 
 def find_pickles(
@@ -56,29 +53,42 @@ def find_pickles(
     `read_inflated(layer, offset, size)` gives bytes of layers that are compressed; without it their files are not
     looked at.
     """
-    looked_at = [layer for layer in reader.layers if read_inflated is not None or not layer.compressed]
-    found = (
-        file.entry.path
-        for layer in looked_at
-        for file in layer.files
-        if holds_pickle(_reading(reader, layer, file, read_inflated), file.entry.size_bytes)
-    )
+    found: list[str] = []
+    for layer in reader.layers:
+        if layer.compressed and read_inflated is not None:
+            read_layer = partial(read_inflated, layer)
+        elif not layer.compressed:
+            read_layer = partial(reader.source.read_at, layer.hex)
+        else:
+            continue
+        found += (
+            file.entry.path
+            for file in _suspects(layer, read_layer)
+            if holds_pickle(_reading(file, read_layer), file.entry.size_bytes)
+        )
     return tuple(sorted(found, key=str.encode))
 
 
-def _reading(
-    reader: BundleReader,
-    layer: Layer,
-    file: PlacedFile,
-    read_inflated: Callable[[Layer, int, int], bytes] | None,
-) -> ReadAt:
+def _suspects(layer: Layer, read_layer: ReadAt) -> Iterator[PlacedFile]:
+    """Yield the files of a layer that may hold a pickle by their first bytes; neighbours are read together."""
+    start, window = 0, b""
+    for file in layer.files:
+        wanted = min(len(_PNG), file.entry.size_bytes)
+        if file.offset + wanted > start + len(window):
+            start, window = file.offset, read_layer(file.offset, _AHEAD_BYTES)
+        if _is_suspect(window[file.offset - start :][:wanted]):
+            yield file
+
+
+def _is_suspect(head: bytes) -> bool:
+    return bool(head) and head[0] in _SUSPECTS and not head.startswith(_PNG)
+
+
+def _reading(file: PlacedFile, read_layer: ReadAt) -> ReadAt:
     """Return a function that reads one file and nothing beyond it."""
 
     def read_at(offset: int, count: int) -> bytes:
-        size_bytes = max(0, min(count, file.entry.size_bytes - offset))
-        if layer.compressed and read_inflated is not None:
-            return read_inflated(layer, file.offset + offset, size_bytes)
-        return reader.source.read_at(layer.hex, file.offset + offset, size_bytes)
+        return read_layer(file.offset + offset, max(0, min(count, file.entry.size_bytes - offset)))
 
     return read_at
 
@@ -86,138 +96,57 @@ def _reading(
 def holds_pickle(read_at: ReadAt, size_bytes: int) -> bool:
     """Return whether the file behind `read_at(offset, count)` holds a pickle."""
     head = read_at(0, _HEAD_BYTES)
+    if not _is_suspect(head):
+        return False
     if head.startswith(b"PK"):
         return any(_window_holds_pickle(start) for start in _zip_members(read_at, size_bytes))
-    if _Opcodes(read_at, head).are_a_pickle():
+    if _are_opcodes(read_at, head):
         return True
     return head.startswith(_WRAPPERS) and _window_holds_pickle(read_at(0, WINDOW_BYTES))
+
+
+def _are_opcodes(read_at: ReadAt, window: bytes) -> bool:
+    if not window or window[0] not in OPENERS:
+        return False
+    # The table of opcodes is slow to import, and few files begin like a pickle.
+    from mlbundle.bundle.opcodes import Opcodes
+
+    return Opcodes(read_at, window).are_a_pickle()
 
 
 def _window_holds_pickle(window: bytes, depth: int = 0) -> bool:
     if window.startswith(b"\x93NUMPY"):
         return _NPY_OBJECTS.search(window) is not None
-    if _Opcodes(lambda offset, count: window[offset : offset + count], window).are_a_pickle():
+    if _are_opcodes(lambda offset, count: window[offset : offset + count], window):
         return True
     inner = _decompressed(window) if depth < _MAX_NESTING else b""
     return bool(inner) and _window_holds_pickle(inner, depth + 1)
 
 
-class _Truncated(Exception):
-    """The bytes end, or the lines are longer than we look."""
-
-
-class _Opcodes:
-    """Walks over bytes as if they were a pickle: opcode by opcode, arguments skipped, the stack kept in mind.
-
-    A protocol mark and one more known opcode decide at once. Protocols 0 and 1 have no mark and look like
-    text, so there the stack has to work out to one object at the end, or something has to be called before the
-    bytes end (what is called is called even if the rest is missing).
-    """
-
-    def __init__(self, read_at: ReadAt, window: bytes) -> None:
-        self._read_at = read_at
-        self._window = window
-        self._position = 0
-        self._stack: list[str] = []
-        self._calls = False
-        self._budget = _MAX_LINES_BYTES
-
-    def are_a_pickle(self) -> bool:
-        """Return whether the bytes are a pickle, or the beginning of one."""
-        marked = False
-        try:
-            for number in range(_MAX_OPCODES):
-                opcode = _OPCODES.get(self._take(1)[0])
-                if opcode is None:
-                    return False
-                if marked:
-                    return True
-                if opcode.name == "STOP":
-                    return number > 1 and self._stack == ["object"]
-                marked = opcode.name == "PROTO" and number == 0
-                if not (self._skip_argument(opcode) and self._apply(opcode)):
-                    return False
-        except _Truncated:
-            pass
-        return self._calls
-
-    def _take(self, count: int) -> bytes:
-        start = self._position
-        inside = start + count <= len(self._window)
-        data = self._window[start : start + count] if inside else self._read_at(start, count)
-        if len(data) < count:
-            raise _Truncated
-        self._position += count
-        return data
-
-    def _line(self) -> bytes:
-        line = bytearray()
-        while self._budget > 0:
-            piece = self._read_at(self._position, WINDOW_BYTES)
-            end = piece.find(b"\n")
-            taken = len(piece) if end < 0 else end + 1
-            self._position += taken
-            self._budget -= taken
-            line += piece[:taken]
-            if end >= 0:
-                return bytes(line[:-1])
-            if not piece:
-                break
-        raise _Truncated
-
-    def _skip_argument(self, opcode: pickletools.OpcodeInfo) -> bool:
-        """Step over the argument; False when it can't be one: an import of something that is no name."""
-        if opcode.arg is None:
-            return True
-        if opcode.arg.n == pickletools.UP_TO_NEWLINE:
-            lines = [self._line() for _ in range(2 if opcode.name in _IMPORTS else 1)]
-            return opcode.name not in _IMPORTS or all(map(_is_dotted, lines))
-        length = opcode.arg.n
-        if length in _LENGTHS:
-            length = int.from_bytes(self._take(_LENGTHS[length]), "little")
-        self._position += length
-        return True
-
-    def _apply(self, opcode: pickletools.OpcodeInfo) -> bool:
-        """Do to the stack what the opcode does; False when the stack does not hold what it takes."""
-        before, stack = opcode.stack_before, self._stack
-        taken = len(before)
-        if pickletools.markobject in before:
-            if "mark" not in stack:
-                return False
-            while stack.pop() != "mark":
-                pass
-            taken = before.index(pickletools.markobject)
-        if taken > len(stack):
-            return False
-        del stack[len(stack) - taken :]
-        stack += ["mark" if thing is pickletools.markobject else "object" for thing in opcode.stack_after]
-        self._calls = self._calls or opcode.name in _CALLS
-        return True
-
-
-def _is_dotted(line: bytes) -> bool:
-    try:
-        return all(part.isidentifier() for part in line.decode("utf-8").split("."))
-    except UnicodeDecodeError:
-        return False
-
-
 def _decompressed(window: bytes) -> bytes:
     """Return the beginning of what a compressed window holds; empty for anything else."""
-    makers: tuple[tuple[bool, Callable[[], _Decompressor]], ...] = (
-        (window.startswith(b"\x1f\x8b"), lambda: zlib.decompressobj(31)),
-        (window[:1] == b"\x78" and window[1:2] in {b"\x01", b"\x5e", b"\x9c", b"\xda"}, zlib.decompressobj),
-        (window.startswith(b"BZh"), bz2.BZ2Decompressor),
-        (window.startswith((b"\xfd7zXZ\0", b"\x5d\0\0")), lambda: lzma.LZMADecompressor(memlimit=64 << 20)),
-    )
-    for fits, maker in makers:
-        if fits:
-            try:
-                return maker().decompress(window, WINDOW_BYTES)
-            except (zlib.error, OSError, EOFError, ValueError, lzma.LZMAError):
-                return b""
+    if window.startswith(b"\x1f\x8b"):
+        return _inflated(lambda: zlib.decompressobj(31), window, zlib.error)
+    if window[:1] == b"\x78" and window[1:2] in {b"\x01", b"\x5e", b"\x9c", b"\xda"}:
+        return _inflated(zlib.decompressobj, window, zlib.error)
+    if window.startswith(b"BZh"):
+        import bz2
+
+        return _inflated(bz2.BZ2Decompressor, window)
+    if window.startswith((b"\xfd7zXZ\0", b"\x5d\0\0")):
+        import lzma
+
+        return _inflated(lambda: lzma.LZMADecompressor(memlimit=64 << 20), window, lzma.LZMAError)
     return b""
+
+
+def _inflated(
+    maker: Callable[[], _Decompressor], window: bytes, failure: type[Exception] = ValueError
+) -> bytes:
+    try:
+        return maker().decompress(window, WINDOW_BYTES)
+    except (failure, OSError, EOFError, ValueError):
+        return b""
 
 
 def _zip_members(read_at: ReadAt, size_bytes: int) -> Iterator[bytes]:
