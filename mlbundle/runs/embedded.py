@@ -156,14 +156,20 @@ def load_embedded(
     with ExitStack() as stack:
         blobs: BlobReader = BlobStore(settings.data_dir)
         stack.callback(blobs.close)
-        key = pin.manifest.removeprefix(PREFIX)
-        if blobs.size_of(key) is None:
+        if not _carried(pin, blobs):
             blobs = stack.enter_context(open_reference(reference, settings)).source
-        size_bytes = blobs.size_of(key)
-        if size_bytes is None:
-            return None
+            if not _carried(pin, blobs):
+                return None
         report(f"loading the image that the bundle carries ({pin.image})")
-        return load_image(client, blobs.read_at(key, 0, size_bytes), blobs, tag=embedded_tag(pin))
+        key = pin.manifest.removeprefix(PREFIX)
+        manifest = blobs.read_at(key, 0, blobs.size_of(key) or 0)
+        return load_image(client, manifest, blobs, tag=embedded_tag(pin))
+
+
+def _carried(pin: ImagePin, blobs: BlobReader) -> bool:
+    """Return whether the image is among the blobs; of an image that was not pulled its manifest may be there alone."""
+    wanted = [digest.removeprefix(PREFIX) for digest in (pin.manifest, pin.config) if digest is not None]
+    return all(blobs.size_of(key) is not None for key in wanted)
 
 
 def _pin(
