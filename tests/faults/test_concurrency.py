@@ -207,7 +207,7 @@ def test_what_a_run_uses_is_not_collected(cli: Cli, home: Path, tmp_path: Path) 
 
 def big_mini(tmp_path: Path) -> Path:
     folder = make_bundle(tmp_path / "mini")
-    (folder / "README.md").write_bytes(random.Random(0).randbytes(60_000_000))
+    (folder / "README.md").write_bytes(random.Random(0).randbytes(20_000_000))
     return folder
 
 
