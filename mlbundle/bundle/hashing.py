@@ -49,7 +49,7 @@ class StreamHash:
         self._first_chunk: Any = None
         self._chunks: list[Any] = []
         self._received_bytes = 0
-        self._whole_lane, self._weak_lane, self._chunk_lane = (_Lane(pool) for _ in range(3))
+        self._whole_lane, self._weak_lane, self._chunk_lane = (Lane(pool) for _ in range(3))
 
     def update(self, data: bytes | memoryview) -> None:
         """Take the next bytes of the stream."""
@@ -92,7 +92,7 @@ class StreamHash:
             lane.wait(left)
 
 
-class _Lane:
+class Lane:
     """Does jobs in order: in a thread of the pool, or at once where there is none and for small data."""
 
     def __init__(self, pool: ThreadPoolExecutor | None) -> None:
@@ -113,12 +113,11 @@ class _Lane:
         if idle:
             self._pool.submit(self._work)
 
-    def wait(self, left: int) -> None:
+    def wait(self, left: int = 0) -> None:
         """Wait until at most `left` jobs are not done; raises what one of them raised."""
-        if not self._at_work:
-            return
-        with self._changed:
-            self._changed.wait_for(lambda: len(self._jobs) <= left)
+        if self._at_work:
+            with self._changed:
+                self._changed.wait_for(lambda: len(self._jobs) <= left)
         if self._failure is not None:
             raise self._failure
 

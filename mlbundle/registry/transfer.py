@@ -6,13 +6,16 @@ costs one part and not the whole. The digest of the whole is checked by the sink
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.bundle.digests import PREFIX
 from mlbundle.bundle.document import CHUNK_BYTES
+from mlbundle.bundle.hashing import DEPTH, Lane
 from mlbundle.errors import BundleCorrupt, DigestMismatch, Interrupted
 from mlbundle.registry.messages import ConnectionCut
 
@@ -76,6 +79,7 @@ class _Fetch:
 
     _partial: PartialBlob
     _hash: Any
+    _lane: Lane
 
     def __init__(
         self, client: RegistryClient, order: BlobOrder, chunk_bytes: int, progress: Progress | None
@@ -97,7 +101,9 @@ class _Fetch:
             self.resumed = partial.received_bytes > 0
             self._partial = partial
             self._hash = self._new_hash()
-            self._run()
+            with ThreadPoolExecutor(1, thread_name_prefix="hash") as pool:
+                self._lane = Lane(pool)
+                self._run()
         return True
 
     def _run(self) -> None:
@@ -124,9 +130,10 @@ class _Fetch:
                 view = block
                 while view:
                     step = self._until_border(len(view))
-                    self._partial.write(view[:step])
                     if self._hash is not None:
-                        self._hash.update(view[:step])
+                        self._lane.do(functools.partial(self._hash.update, view[:step]), step)
+                    self._partial.write(view[:step])
+                    self._lane.wait(DEPTH)
                     view = view[step:]
                     if not self._part_is_right():
                         return
@@ -150,6 +157,7 @@ class _Fetch:
             # Its beginning is from an earlier try: only the digest of the whole can tell.
             self._hash = self._new_hash()
             return True
+        self._lane.wait()
         if self._hash.hexdigest() == self._chunks[index]:
             self._partial.mark()
             self._hash = self._new_hash()

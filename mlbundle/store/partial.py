@@ -9,9 +9,13 @@ import fcntl
 import hashlib
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING
 
+from mlbundle.bundle.hashing import Lane
+from mlbundle.bundle.writeback import WriteBack
 from mlbundle.errors import DigestMismatch, StorageFailed
 from mlbundle.files import storage_failed, sync_folder
 
@@ -38,6 +42,9 @@ class PartialFile:
         self._received_bytes = 0
         self._hash = hashlib.sha256()
         self._mark = (0, self._hash.copy())
+        self._write_back = WriteBack(self._descriptor)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="hash")
+        self._lane = Lane(self._pool)
         try:
             self._take_up()
         except BaseException:
@@ -65,15 +72,22 @@ class PartialFile:
                 where=f"sha256:{self._hexadecimal}",
                 hint="the source sends other data than it announces: try another source",
             )
-        offset, rest = self._received_bytes, view
+        state = self._hash.copy()
+        self._lane.do(partial(state.update, view), len(view))
         try:
-            while rest:
-                count = os.pwrite(self._descriptor, rest, offset)
-                offset, rest = offset + count, rest[count:]
+            self._write_at(view, self._received_bytes)
         except OSError as error:
             raise storage_failed(error, self._path) from error
-        self._hash.update(view)
-        self._received_bytes = offset
+        finally:
+            self._lane.wait()
+        self._hash = state
+        self._received_bytes += len(view)
+        self._write_back.reached(self._received_bytes)
+
+    def _write_at(self, view: memoryview, offset: int) -> None:
+        while view:
+            count = os.pwrite(self._descriptor, view, offset)
+            offset, view = offset + count, view[count:]
 
     def mark(self) -> None:
         """Remember this place for `rollback`."""
@@ -111,6 +125,7 @@ class PartialFile:
 
     def close(self) -> None:
         """Close the file; the lock is the caller's."""
+        self._pool.shutdown()
         os.close(self._descriptor)
 
     def _restart(self, position: int, state: hashlib._Hash) -> None:
