@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from inprocess import InProcess
 from registry_fixture import PASSWORD, USER, RealRegistry, running_registry
 from support import Cli, Outcome, command_line, lacking
 
@@ -181,6 +182,13 @@ def pushed(net: Net, repository: str, cli: Cli) -> str:
     done = cli("push", net.file, repository, PLAIN, "--json")
     assert done.status == 0, done.stderr
     return repository
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run commands with the test's folder as working folder."""
+    monkeypatch.chdir(tmp_path)
+    return InProcess(capsys)
 
 
 def ok(outcome: Outcome) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from inprocess import InProcess
 from support import Cli, Outcome, make_bundle
 
 from mlbundle.bundle.reader import open_bundle
@@ -44,6 +45,13 @@ def second(folder: Path) -> Path:
 def digest_of(path: Path) -> str:
     with open_bundle(path) as reader:
         return reader.manifest_digest
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run commands with the test's folder as working folder."""
+    monkeypatch.chdir(tmp_path)
+    return InProcess(capsys)
 
 
 def ok(outcome: Outcome) -> dict[str, Any]:
