@@ -258,8 +258,11 @@ class _Stopped(Exception):
 
 
 def _check_blobs(reader: BundleReader, progress: Progress | None, inflated: _Inflated) -> None:
-    """Check all blobs and chunks in threads, the largest first; a blob that serves several layers once."""
-    layers = {(layer.hex, layer.tar): layer for layer in reader.layers}.values()
+    """Check all blobs and chunks in threads, the largest first; a blob that serves several layers once.
+
+    A tar is checked for every layer: it is the right one only for the layer whose files it names.
+    """
+    layers = {(layer.hex, layer.path if layer.tar else None): layer for layer in reader.layers}.values()
     attached = dict(reader.structure.blobs())
     for layer in reader.layers:
         attached.pop(layer.hex, None)

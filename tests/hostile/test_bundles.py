@@ -16,7 +16,19 @@ from typing import Any
 
 import pytest
 from attack_cases import Case, Cases, refuse, run
-from bundle_forge import CODE, DATASET, LABELS, WEIGHT, Forge, compact, header, member, sha256, tar
+from bundle_forge import (
+    CODE,
+    DATASET,
+    GROUP_PATH,
+    LABELS,
+    WEIGHT,
+    Forge,
+    compact,
+    header,
+    member,
+    sha256,
+    tar,
+)
 
 from mlbundle.bundle.reader import open_bundle
 from mlbundle.cli.main import main
@@ -772,13 +784,44 @@ def chunks_of_a_small_layer() -> bytes:
     return with_bundle(chunks=[{"path": "model.onnx", "sha256": ["a" * 64]}])
 
 
+@case(5, seen_by_inspect=False)
+def one_group_for_two() -> bytes:
+    """One blob stands for two groups, and it is the tar of the second one only."""
+
+    def split(rows: Any) -> Any:
+        rows[1]["layer"] += 1
+        return rows
+
+    def twice(document: Any) -> None:
+        path = GROUP_PATH.replace("0000", "0001")
+        again = {"org.cncf.model.filepath": path, "org.opencontainers.image.title": path}
+        document["layers"].append({**document["layers"][-1], "annotations": again})
+
+    return Forge(
+        group={"data/a.bin": b"same", "data/b.bin": b"same"},
+        edit_group=lambda members: members[1:],
+        edit_table=split,
+        edit_manifest=twice,
+        edit_config=lambda document: document["modelfs"]["diffIds"].append(
+            document["modelfs"]["diffIds"][-1]
+        ),
+    ).build()
+
+
+for label, values in {
+    "model_yml": {"model_yaml": b"#" * ((1 << 20) + 1)},
+    "framework_yml": {"framework_yaml": b"#" * ((1 << 20) + 1)},
+}.items():
+    add(f"{label}_over_1_mib", 15, lambda values=values: Forge(**values).build())
+
+
 @pytest.mark.parametrize("broken", CASES.parameters())
 def test_broken_bundle_is_refused(broken: Case, box: Path, capsys: pytest.CaptureFixture[str]) -> None:
     refuse(broken, box, capsys)
 
 
 def test_the_cases_cover_the_attack_classes() -> None:
-    assert {broken.attack for broken in CASES} == {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 16, 18}
+    assert {broken.attack for broken in CASES} == {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 14, 15, 16, 18}
 
 
 def test_the_forge_makes_sound_bundles(box: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -817,6 +860,7 @@ DISGUISES = {
 }
 
 
+@pytest.mark.attack(17)
 @pytest.mark.parametrize("disguise", DISGUISES)
 def test_pickle_is_reported_and_never_loaded(
     disguise: str, box: Path, capsys: pytest.CaptureFixture[str]
@@ -832,6 +876,7 @@ def test_pickle_is_reported_and_never_loaded(
     assert not list(box.rglob("loaded.txt"))
 
 
+@pytest.mark.attack(17)
 def test_pickle_in_a_group_is_reported(box: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (box / "sly.mlb").write_bytes(
         Forge(group={"data/a.png": pickled(3), "data/b.png": b"\x89PNG\r\n\x1a\n"}).build()
@@ -839,6 +884,7 @@ def test_pickle_in_a_group_is_reported(box: Path, capsys: pytest.CaptureFixture[
     assert run(capsys, "verify", "sly.mlb")[1]["pickles"] == ["data/a.png"]
 
 
+@pytest.mark.attack(18)
 def test_text_of_a_stranger_does_not_steer_the_terminal(
     box: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -860,6 +906,7 @@ def test_text_of_a_stranger_does_not_steer_the_terminal(
         assert not set(printed.out + printed.err) & {"\x1b", "\u202e"}
 
 
+@pytest.mark.attack(2)
 def test_an_existing_folder_is_never_touched(box: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (box / "good.mlb").write_bytes(Forge().build())
     (box / "link").symlink_to("/nowhere")
@@ -871,6 +918,7 @@ def test_an_existing_folder_is_never_touched(box: Path, capsys: pytest.CaptureFi
     assert list((box / "folder").iterdir()) == []
 
 
+@pytest.mark.attack(4)
 @pytest.mark.parametrize("kind", ["folder", "fifo"])
 def test_what_is_no_regular_file_is_no_bundle(
     kind: str, box: Path, capsys: pytest.CaptureFixture[str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import lzma
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,21 @@ def one_frame_for_a_thousand_files() -> bytes:
     return Forge(raw=raw, group={}, assets=[], edit_frame=lambda _: bytes(2100)).build()
 
 
+def one_frame_for_two(right: str) -> Callable[[], bytes]:
+    """One blob stands for the weights a and b, and it is the tar of only one of them."""
+    raw = [(path, WEIGHT_ZSTD, b"weights " * 40) for path in ("a.onnx", "b.onnx")]
+    blob = frame(tar([member(right, raw[0][2])]))
+    wrong = "sha256:" + sha256(tar([member(right, raw[0][2])]))
+
+    def edit(document: Any) -> None:
+        document["modelfs"]["diffIds"][4:6] = [wrong, wrong]
+
+    return lambda: Forge(raw=raw, group={}, assets=[], edit_frame=lambda _: blob, edit_config=edit).build()
+
+
+for name in ("a.onnx", "b.onnx"):
+    add(f"one_frame_for_two_files_right_for_{name[0]}", 5, one_frame_for_two(name), seen_by_inspect=False)
+
 # The tar inside is another than the table's; once the diff id is that of the right tar, once that of the wrong one.
 A, B = member("data/a.bin", b"A" * 700), member("data/b.bin", b"B")
 TARS: dict[str, list[bytes]] = {
@@ -353,6 +369,36 @@ def test_broken_compressed_layer_is_refused(
     broken: Case, box: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     refuse(broken, box, capsys)
+
+
+@pytest.mark.attack(17)
+@pytest.mark.parametrize("place", ["group", "weights"])
+def test_pickle_in_a_compressed_layer_is_reported(
+    place: str, box: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bad = pickle.dumps([1, "x"], protocol=4)
+    forge = (
+        compressed(group={"data/a.png": bad, "data/b.png": b"\x89PNG\r\n\x1a\n"})
+        if place == "group"
+        else Forge(raw=[("data/a.png", WEIGHT_ZSTD, bad)], group={}, assets=[])
+    )
+    (box / "sly.mlb").write_bytes(forge.build())
+    assert run(capsys, "verify", "sly.mlb")[1]["pickles"] == ["data/a.png"]
+
+
+@pytest.mark.attack(12)
+def test_a_full_disk_while_layers_are_decompressed(
+    box: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where decompressed files are kept for a moment there may be no room: that is said as what it is."""
+
+    def full(**_: Any) -> Any:
+        return Path("/dev/full").open("r+b", buffering=0)
+
+    monkeypatch.setattr("mlbundle.bundle.verify.tempfile.TemporaryFile", full)
+    (box / "x.mlb").write_bytes(compressed().build())
+    status, document = run(capsys, "verify", "x.mlb")
+    assert (status, document["reference"]) == (3, "storage-failed"), document
 
 
 SOUND: dict[str, Callable[[bytes], bytes]] = {
