@@ -23,10 +23,14 @@ from inprocess import InProcess
 from registry_fixture import PASSWORD, USER, RealRegistry, running_registry
 from support import Cli, Outcome, command_line, lacking
 
+from mlbundle.bundle.content import BundleContent, EmbeddedSource, Role, SourceFile
+from mlbundle.bundle.document import ImagePin
 from mlbundle.bundle.oci import INDEX_TYPE, MANIFEST_TYPE
 from mlbundle.bundle.overlay import MemoryBlobs
+from mlbundle.bundle.pack import pack
 from mlbundle.bundle.reader import open_bundle
 from mlbundle.bundle.unpack import unpack
+from mlbundle.platforms import this_architecture
 from mlbundle.registry.client import RegistryClient
 from mlbundle.runs.packing import pack_manifest
 
@@ -340,6 +344,88 @@ def test_a_bundle_is_signed_in_its_registry(net: Net, pushed: str, cli: Cli) -> 
     assert (signed["manifest_digest"], signed["where"]) == (net.digest, name)
     assert ok(cli("verify", name, "--key", "key.pub", PLAIN, "--json"))["trust"]["signers"]
     cli("verify", name, "--key", "other.pub", PLAIN, "--json").error(1, "signature-missing")
+
+
+@dataclass(frozen=True)
+class Platforms:
+    """A bundle with an image for this machine and one for another, each with a layer of its own."""
+
+    file: Path
+    digest: str
+    here: str
+    other: str
+
+
+@pytest.fixture
+def platforms(tmp_path: Path) -> Platforms:
+    blobs: dict[str, bytes] = {}
+
+    def described(media_type: str, data: bytes, **more: Any) -> dict[str, Any]:
+        key = hashlib.sha256(data).hexdigest()
+        blobs[key] = data
+        return {"mediaType": media_type, "digest": f"sha256:{key}", "size": len(data), **more}
+
+    entries, manifests, configs, layers = [], [], [], {}
+    names = {this_architecture(), "amd64", "arm64"}
+    for name in sorted(names):
+        layers[name] = described("application/vnd.oci.image.layer.v1.tar", f"layer of {name}".encode())
+        configs.append(json.dumps({"architecture": name}).encode())
+        config = described("application/vnd.oci.image.config.v1+json", configs[-1])
+        image = {"schemaVersion": 2, "mediaType": MANIFEST_TYPE, "config": config, "layers": [layers[name]]}
+        manifests.append(json.dumps(image).encode())
+        platform = {"architecture": name, "os": "linux"}
+        entries.append(described(MANIFEST_TYPE, manifests[-1], platform=platform))
+    index = json.dumps({"schemaVersion": 2, "mediaType": INDEX_TYPE, "manifests": entries}).encode()
+    pins = tuple(
+        ImagePin(
+            name,
+            "cpu",
+            "example/none:1",
+            index=described(INDEX_TYPE, index)["digest"],
+            manifest=described(MANIFEST_TYPE, manifest)["digest"],
+            config=described("", config)["digest"],
+        )
+        for name, manifest, config in zip(sorted(names), manifests, configs, strict=True)
+    )
+    parts = tuple((layer["digest"].removeprefix("sha256:"), layer["size"]) for layer in layers.values())
+    embedded = EmbeddedSource("cpu", index, tuple(manifests), tuple(configs), parts, MemoryBlobs(blobs))
+    files = (
+        SourceFile("mlbundle/model.yml", Role.MODEL, b"name: many\n"),
+        SourceFile("mlbundle/framework.yml", Role.FRAMEWORK, b"name: none\n"),
+    )
+    content = BundleContent("many", "1.0.0", "none", "1.0", files, images=pins, embedded=(embedded,))
+    packed = pack(content, tmp_path / "many.mlb")
+    hexes = {name: layer["digest"].removeprefix("sha256:") for name, layer in layers.items()}
+    other = next(name for name in sorted(names) if name != this_architecture())
+    return Platforms(packed.path, packed.manifest_digest, hexes[this_architecture()], hexes[other])
+
+
+def test_only_the_image_of_this_machine_is_pulled(
+    platforms: Platforms, repository: str, cli: Cli, home: Path, tmp_path: Path
+) -> None:
+    store = home / "data" / "blobs" / "sha256"
+    here = f"{this_architecture()}/cpu"
+    pushed = ok(cli("push", platforms.file, repository, PLAIN, "--json"))
+    assert here in pushed["images"]
+    assert len(pushed["images"]) > 1
+    assert ok(cli("pull", repository, "-n", PLAIN, "--json"))["images"] == [here]
+    assert ok(cli("pull", repository, PLAIN, "--json"))["manifest_digest"] == platforms.digest
+    assert (store / platforms.here).is_file()
+    assert not (store / platforms.other).exists()
+    # An index of which a part is missing is none that a file could hold.
+    assert ok(cli("inspect", "many", "--json"))["embedded"] == []
+    assert ok(cli("verify", "many", "--json"))["manifest_digest"] == platforms.digest
+    # Neither a signature nor cleaning up takes the image from a run.
+    ok(cli("keygen", "key", "--json"))
+    ok(cli("sign", "many", "--key", "key", "--json"))
+    ok(cli("gc", "--json"))
+    assert (store / platforms.here).is_file()
+
+    ok(cli("rm", "many", "--json"))
+    ok(cli("gc", "--json"))
+    assert not (store / platforms.here).exists()
+    ok(cli("pull", repository, "--images", "all", PLAIN, "-o", "all.mlb", "--json"))
+    assert sha256(tmp_path / "all.mlb") == sha256(platforms.file)
 
 
 def foreign_model(client: RegistryClient) -> bytes:
