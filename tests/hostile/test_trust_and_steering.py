@@ -289,3 +289,48 @@ def test_an_image_does_not_choose_how_it_runs(
         *("entrypoint", "command", "user", "working_dir", "hostname", "environment", "host_config")
     }
     assert asked[0]["user"] == "65534:65534"
+
+
+def edited(change: Callable[[dict[str, Any]], Any]) -> Image:
+    image = hostile_image({})
+    document = json.loads(image.config)
+    result = change(document)
+    return replace(image, config=result if isinstance(result, bytes) else compact(document))
+
+
+def diff_ids(*values: Any) -> Callable[[dict[str, Any]], None]:
+    def edit(document: dict[str, Any]) -> None:
+        document["rootfs"]["diff_ids"] = list(values)
+
+    return edit
+
+
+BAD_IMAGES: dict[str, tuple[int, str, Callable[[], Image]]] = {
+    "no_json": (16, "bundle-corrupt", lambda: edited(lambda _: b"MZ\0\0")),
+    "depth": (16, "bundle-corrupt", lambda: edited(lambda _: b'{"x":' * 2000 + b"1" + b"}" * 2000)),
+    "key_twice": (16, "bundle-corrupt", lambda: edited(lambda d: b'{"rootfs":{},' + compact(d)[1:])),
+    "nan": (16, "bundle-corrupt", lambda: edited(lambda d: b'{"x":NaN,' + compact(d)[1:])),
+    "no_layers_in_config": (16, "bundle-corrupt", lambda: edited(lambda d: d.pop("rootfs") and None)),
+    "diff_id_as_path": (9, "bundle-corrupt", lambda: edited(diff_ids("sha256:../../../etc/passwd"))),
+    "diff_id_of_sha512": (9, "bundle-corrupt", lambda: edited(diff_ids("sha512:" + "a" * 128))),
+    "diff_id_of_another_layer": (10, "digest-mismatch", lambda: edited(diff_ids("sha256:" + "a" * 64))),
+    "two_diff_ids": (11, "bundle-corrupt", lambda: edited(diff_ids(*["sha256:" + "a" * 64] * 2))),
+    "over_4_mib": (12, "bundle-corrupt", lambda: edited(lambda d: compact(d) + b" " * (5 << 20))),
+}
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("bad", BAD_IMAGES)
+def test_a_broken_image_is_never_given_to_the_engine(
+    bad: str,
+    box: Path,
+    engine: Any,
+    record_property: Callable[[str, object], None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    attack, reference, make = BAD_IMAGES[bad]
+    record_property("attack", attack)
+    image_id = carrying(make(), box / "m", box / "x.mlb")
+    status, document = run(capsys, "run", "--dry-run", "x.mlb")
+    assert (status, document["reference"]) == (5, reference), document
+    assert image_id not in {image["Id"] for image in engine.api.images(all=True)}
