@@ -587,3 +587,17 @@ def test_the_bundle_of_the_cases_is_sound(box: Path, capsys: pytest.CaptureFixtu
     assert verified["images"] == ["amd64/cpu", "arm64/cpu", "amd64/cuda", "arm64/cuda"]
     assert len(verified["referrers"]) == 2
     assert json.dumps(verified)
+
+
+def test_what_others_may_put_into_a_referrer(box: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Annotations everywhere but in the subject, the bytes of the config, keys in another order."""
+
+    def edit(document: Any) -> Any:
+        document["config"].update(data="e30=", annotations={"a": "b"})
+        document["layers"][0]["annotations"] = {"c": "d"}
+        document["annotations"] = {"e": "f"}
+        return dict(sorted(document.items()))
+
+    (box / "good.mlb").write_bytes(in_referrer(edit).build())
+    for command in ("verify", "unpack", "add"):
+        assert run(capsys, command, "good.mlb")[0] == 0
