@@ -40,6 +40,12 @@ WEIGHT_TAR_TYPE = "application/vnd.cncf.model.weight.v1.tar"
 ZSTD = "+zstd"
 """Suffix of the media type of a compressed layer."""
 
+SIGNATURE_TYPES = (
+    "application/vnd.dev.sigstore.bundle.v0.3+json",
+    "application/vnd.mlbundle.signature.ssh.v1",
+)
+"""Artifact types of signatures: where there is no room for all referrers, these stay."""
+
 IMAGE_CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
 IMAGE_LAYER_TYPE = "application/vnd.oci.image.layer.v1.tar"
 IMAGE_LAYER_TYPES = (IMAGE_LAYER_TYPE, IMAGE_LAYER_TYPE + ZSTD)
@@ -52,7 +58,8 @@ MAX_LAYERS = 20_000
 MAX_ENTRIES = 1_000
 _IMAGE_REF = "fw."
 _ACCELERATOR = re.compile(r"[a-z0-9]{1,32}", re.ASCII)
-_MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.ASCII)
+MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.ASCII)
+"""RFC 6838, in lower case."""
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
 _GO_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
 
@@ -255,11 +262,34 @@ def parse_index(document: Any, where: str) -> Index:
 
 
 def merge_indexes(old: bytes, new: bytes) -> bytes:
-    """Return an `index.json` with the images and referrers of both, which are of one model manifest."""
-    before, after = (parse_index(loads(data, where="index.json#"), "index.json#") for data in (old, new))
+    """Return an `index.json` with the images and referrers of both, which are of one model manifest.
+
+    Where they are more than an index may have, signatures stay before other referrers, and old ones before new ones.
+    An old index that can't be read is replaced. Raises BundleCorrupt for a new one.
+    """
+    after = _parse_bytes(new)
+    try:
+        before = _parse_bytes(old)
+    except BundleCorrupt:
+        return new
     images = {entry.accelerator: entry for entry in (*before.images, *after.images)}
-    referrers = {entry.descriptor.hex: entry for entry in (*before.referrers, *after.referrers)}
-    return encode_index(Index(after.model, after.tag, tuple(images.values()), tuple(referrers.values())))
+    referrers = {entry.descriptor.hex: entry for entry in (*after.referrers, *before.referrers)}
+    known = {entry.descriptor.hex for entry in before.referrers}
+    ranked = sorted(
+        referrers.values(),
+        key=lambda entry: (
+            entry.artifact_type not in SIGNATURE_TYPES,
+            entry.descriptor.hex not in known,
+            entry.descriptor.hex,
+        ),
+    )
+    kept = tuple(ranked[: MAX_ENTRIES - 1 - len(images)])
+    return encode_index(Index(after.model, after.tag, tuple(images.values()), kept))
+
+
+def _parse_bytes(data: bytes) -> Index:
+    where = f"{INDEX_FILE}#"
+    return parse_index(loads(data, where=where), where)
 
 
 def _image_entry(entry: Fields, tag: str) -> ImageEntry:
@@ -274,7 +304,7 @@ def _image_entry(entry: Fields, tag: str) -> ImageEntry:
 
 def _referrer_entry(entry: Fields) -> ReferrerEntry:
     artifact_type = entry.text("artifactType")
-    if not _MEDIA_TYPE.fullmatch(artifact_type) or artifact_type == ARTIFACT_TYPE:
+    if not MEDIA_TYPE.fullmatch(artifact_type) or artifact_type == ARTIFACT_TYPE:
         raise BundleCorrupt(
             f"{artifact_type!a} is no type of a referrer", where=f"{entry.where}/artifactType"
         )
