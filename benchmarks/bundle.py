@@ -529,9 +529,10 @@ def missed(result: dict[str, Any]) -> list[str]:
 
 def report(result: dict[str, Any]) -> None:
     """Print the tables in Markdown."""
-    print(f"{result['machine']}; load {result['load']}; {result['size'] / 1e6:.0f} MB of weights and")
-    print(f"{SMALL_FILES} small files, median of {result['rounds']} rounds\n")
-    print("| | MB/s | CPU s | ours is | target |\n| --- | ---: | ---: | ---: | ---: |")
+    print(f"{result['machine']}; load {result['load']}; median of {result['rounds']} rounds;")
+    print(f"{result['size'] / 1e6:,.0f} MB of weights and {SMALL_FILES:,} small files\n")
+    if result["speeds"]:
+        print("| | MB/s | CPU s | ours is | target |\n| --- | ---: | ---: | ---: | ---: |")
     for row in result["speeds"]:
         ratio = f"x{row['ratio']:.2f}" if row["ratio"] else ""
         target = f"x{row['target']}" if row["target"] else ""
