@@ -13,17 +13,17 @@ from mlbundle.bundle.oci import MANIFEST_TYPE
 from mlbundle.bundle.output import already_there
 from mlbundle.bundle.pack import pack
 from mlbundle.bundle.reader import open_bundle
-from mlbundle.errors import UsageError
+from mlbundle.errors import IntegrityError, UsageError
 from mlbundle.signing.referrers import Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from mlbundle.bundle.content import BundleContent
     from mlbundle.bundle.pack import Packed
     from mlbundle.bundle.reader import BundleReader
     from mlbundle.config import Settings
-    from mlbundle.runs.opening import Network
+    from mlbundle.runs.network import Network
     from mlbundle.runs.references import Reference
     from mlbundle.signing.keys import PrivateKey
     from mlbundle.signing.provenance import Dependency
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from mlbundle.signing.trust import Trust
 
 POLICY_FILE = "trust.yml"
+_MOST_SIGNATURE_BYTES = 8 << 20
+"""The most that a referrer may have to be looked at as a signature: they are of a few KiB."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +155,6 @@ def check_trust(
     """
     from mlbundle.signing.keys import load_public
     from mlbundle.signing.policy import Policy, load_policy
-    from mlbundle.signing.referrers import load_referrer
     from mlbundle.signing.trust import check
 
     default = settings.config_dir / POLICY_FILE
@@ -167,8 +168,23 @@ def check_trust(
             "nothing says whose signature is wanted",
             hint=f"--trust POLICY, --key PUBLIC-KEY, or a policy in {default}",
         )
-    referrers = [load_referrer(reader.source, entry.manifest.digest) for entry in reader.referrers]
-    return check(referrers, subject_of(reader), reader.document.model_name, rules)
+    return check(_signatures(reader), subject_of(reader), reader.document.model_name, rules)
+
+
+def _signatures(reader: BundleReader) -> Iterator[Referrer | IntegrityError]:
+    """Yield what may be a signature, each loaded when it is its turn, or why it can't be.
+
+    Nobody keeps others from attaching to a bundle, so nothing that is attached may stand in the way of a signature.
+    """
+    from mlbundle.signing import sigstore, ssh
+    from mlbundle.signing.referrers import load_referrer
+
+    for entry in reader.referrers:
+        if entry.artifact_type in {sigstore.BUNDLE_TYPE, ssh.SSH_TYPE}:
+            try:
+                yield load_referrer(reader.source, entry.manifest.digest, most_bytes=_MOST_SIGNATURE_BYTES)
+            except IntegrityError as error:
+                yield error
 
 
 def subject_of(reader: BundleReader) -> Subject:

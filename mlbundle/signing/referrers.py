@@ -24,7 +24,7 @@ EMPTY_HEX = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
 MAX_LAYERS = 64
 MAX_ANNOTATIONS = 256
 MAX_LAYER_BYTES = 32 << 20
-"""The largest layer that `load_referrer` takes into memory."""
+"""The largest blob that a referrer may have."""
 
 _DESCRIPTOR = frozenset({"mediaType", "digest", "size", "annotations"})
 _KEYS = frozenset({
@@ -146,19 +146,22 @@ def layer_bytes(referrer: Referrer, layer: LayerDescriptor) -> bytes:
     return data
 
 
-def load_referrer(reader: BlobReader, digest: str) -> Referrer:
-    """Read a referrer's manifest, config and layers by their digests.
+def load_referrer(reader: BlobReader, digest: str, *, most_bytes: int = MAX_LAYER_BYTES) -> Referrer:
+    """Read a referrer's manifest, config and layers by their digests; config and layers in all `most_bytes` at most.
 
     Raises BundleCorrupt (absent, too large, malformed) or DigestMismatch.
     """
     manifest = _load(reader, parse_digest(digest, where=reader.name), MAX_BYTES)
     parsed = parse_referrer(manifest, where=f"{reader.name}: {digest}")
     blobs = {EMPTY_HEX: EMPTY_BYTES}
-    left_bytes = MAX_LAYER_BYTES
-    for layer in (parsed.config, *parsed.layers):
-        if layer.hex not in blobs:
-            blobs[layer.hex] = _load(reader, layer.hex, left_bytes, layer.size_bytes)
-            left_bytes -= layer.size_bytes
+    wanted = {layer.hex: layer for layer in (parsed.config, *parsed.layers) if layer.hex != EMPTY_HEX}
+    in_all = sum(layer.size_bytes for layer in wanted.values())
+    if in_all > most_bytes:
+        raise BundleCorrupt(
+            f"a referrer of {in_all} bytes is over the cap of {most_bytes}", where=f"{reader.name}: {digest}"
+        )
+    for key, layer in wanted.items():
+        blobs[key] = _load(reader, key, MAX_LAYER_BYTES, layer.size_bytes)
     return Referrer(manifest, blobs)
 
 

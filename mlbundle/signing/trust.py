@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from mlbundle.bundle.digests import PREFIX
@@ -14,7 +15,7 @@ from mlbundle.signing.sshsig import claimed_key
 from mlbundle.signing.statement import MEDIA_TYPE, SIGN_PREDICATE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from mlbundle.signing.keys import PublicKey
     from mlbundle.signing.policy import Rule
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 Kind = Literal["sigstore", "ssh"]
 
-_MOST_REFERRERS = 256
 _MOST_LISTED = 10
 
 
@@ -56,8 +56,8 @@ class Trust:
 class _Finding:
     """What one referrer turned out to be.
 
-    Signed by a trusted key (`signer`), perhaps by another one (`stranger`), `broken`, or signed by a trusted key but
-    not understood (`odd`).
+    Signed by a trusted key (`signer`), perhaps by another one (`stranger`), `broken`, or `odd`: it can't be read, or a
+    trusted key signed what is not understood.
     """
 
     signer: Signer | None = None
@@ -68,14 +68,15 @@ class _Finding:
 
 
 def check(
-    referrers: Sequence[Referrer],
+    referrers: Iterable[Referrer | IntegrityError],
     subject: Subject,
     model_name: str,
     policy: Policy | Sequence[PublicKey],
 ) -> Trust:
     """Return why the manifest `subject` of the model `model_name` is trusted.
 
-    What does not hold is a warning as long as enough other keys signed. Raises SignatureMissing: no rule is for this
+    `referrers` are taken one after the other and let go; an error stands for one that could not be loaded. What does
+    not hold is a warning as long as enough other keys signed. Raises SignatureMissing: no rule is for this
     model, no signature, or too few by trusted keys; SignatureInvalid: a signature that says it is by a trusted key
     does not hold, or is about another digest, and without it too few are left. ToolMissing when only ssh-keygen could
     tell.
@@ -103,29 +104,33 @@ def check(
     return Trust(signers, rule, attestations, others, (*warnings, *said))
 
 
-def _examine(referrers: Sequence[Referrer], subject: Subject, rule: Rule) -> tuple[list[_Finding], list[str]]:
+def _examine(
+    referrers: Iterable[Referrer | IntegrityError], subject: Subject, rule: Rule
+) -> tuple[list[_Finding], list[str]]:
     """Return what each signature is, and a warning for each referrer that can't be read."""
-    if len(referrers) > _MOST_REFERRERS:
-        raise SignatureInvalid(
-            f"{len(referrers)} referrers are more than anybody needs", hint=f"at most {_MOST_REFERRERS}"
-        )
     findings: list[_Finding] = []
     warnings: list[str] = []
-    for referrer in referrers:
-        try:
-            parsed = parse_referrer(referrer.manifest, where=referrer.digest)
-        except IntegrityError as error:
-            warnings.append(f"{error.where or referrer.digest}: {error.message}")
-            continue
-        try:
-            found = _signature(referrer, parsed, subject, rule)
-        except IntegrityError as error:
-            found = _Finding(broken=error.message, where=error.where or referrer.digest)
+    # `map` keeps no referrer while the next one is loaded, as the variable of a loop would.
+    for found in map(partial(_finding, subject=subject, rule=rule), referrers):
         if found is not None and found.odd is not None:
             warnings.append(f"{found.where}: {found.odd}")
         elif found is not None:
             findings.append(found)
     return findings, warnings
+
+
+def _finding(referrer: Referrer | IntegrityError, subject: Subject, rule: Rule) -> _Finding | None:
+    """Return what a referrer is worth, None when it is no signature."""
+    if isinstance(referrer, IntegrityError):
+        return _Finding(odd=referrer.message, where=referrer.where)
+    try:
+        parsed = parse_referrer(referrer.manifest, where=referrer.digest)
+    except IntegrityError as error:
+        return _Finding(odd=error.message, where=error.where or referrer.digest)
+    try:
+        return _signature(referrer, parsed, subject, rule)
+    except IntegrityError as error:
+        return _Finding(broken=error.message, where=error.where or referrer.digest)
 
 
 def _signature(referrer: Referrer, parsed: ParsedReferrer, subject: Subject, rule: Rule) -> _Finding | None:

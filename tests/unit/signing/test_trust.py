@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+import tracemalloc
+from collections.abc import Iterator
 
 import pytest
 from signing_samples import OTHER, PUBLIC, SUBJECT, A, B, C, blob_of, rewritten, wrapped
 
 from mlbundle.bundle.oci import MANIFEST_TYPE
-from mlbundle.errors import SignatureInvalid, SignatureMissing
-from mlbundle.signing import trust
+from mlbundle.errors import BundleCorrupt, SignatureInvalid, SignatureMissing
 from mlbundle.signing.policy import Policy, Rule
 from mlbundle.signing.referrers import Layer, Referrer, Subject, make_referrer
 from mlbundle.signing.sigstore import BUNDLE_TYPE, PREDICATE_TYPE, attest, sign, sign_statement
@@ -173,6 +174,30 @@ def test_a_statement_may_have_several_subjects() -> None:
     assert len(check([signed], SUBJECT, "digits", PUBLIC).signers) == 1
 
 
-def test_a_flood_of_referrers_is_refused() -> None:
-    with pytest.raises(SignatureInvalid, match="more than anybody needs"):
-        check([BY_A] * (trust._MOST_REFERRERS + 1), SUBJECT, "digits", PUBLIC)
+def test_a_flood_of_referrers_hides_no_signature() -> None:
+    junk = [
+        make_referrer(BUNDLE_TYPE, [Layer(BUNDLE_TYPE, b"%d" % number)], SUBJECT) for number in range(600)
+    ]
+    found = check([*junk, *[BY_C] * 399, BY_A], SUBJECT, "digits", PUBLIC)
+    assert [signer.key_id for signer in found.signers] == [A.public.id]
+    assert found.others == (f"the key {C.public.id}",)
+
+
+def test_one_referrer_at_a_time_is_held_in_memory() -> None:
+    def flood() -> Iterator[Referrer]:
+        for number in range(24):
+            yield make_referrer(BUNDLE_TYPE, [Layer(BUNDLE_TYPE, bytes([number]) * (2 << 20))], SUBJECT)
+        yield BY_A
+
+    tracemalloc.start()
+    try:
+        assert len(check(flood(), SUBJECT, "digits", PUBLIC).signers) == 1
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_referrer_that_could_not_be_loaded_is_no_verdict() -> None:
+    with pytest.raises(SignatureMissing) as refused:
+        check([BundleCorrupt("it is gone", where="here")], SUBJECT, "digits", PUBLIC)
+    assert refused.value.context == ("here: it is gone",)
