@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.bundle import oci
@@ -14,7 +15,7 @@ from mlbundle.bundle.overlay import OverlayBlobs
 from mlbundle.bundle.reader import BundleReader, open_blobs
 from mlbundle.bundle.strictjson import loads
 from mlbundle.bundle.tarformat import END_BYTES, encode_header, padding
-from mlbundle.bundle.verify import Copier, meter
+from mlbundle.bundle.verify import Copier, chunks_by_blob, meter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 def write_archive(
     reader: BundleReader, destination: Path, progress: Progress | None = None, *, overwrite: bool = False
 ) -> None:
-    """Write an open bundle as a file, checking every blob on its way.
+    """Write an open bundle as a file, checking every blob, and every file in a tar, on its way.
 
     The bytes are those that `pack` writes for the same content. Raises UsageError when `destination` exists and
     `overwrite` is not set, DigestMismatch, StorageFailed; after an error `destination` is as it was.
@@ -41,10 +42,15 @@ def write_archive(
         for name, data in ((oci.LAYOUT_FILE, oci.LAYOUT_BYTES), (oci.INDEX_FILE, reader.index_bytes)):
             output.write(encode_header(name, len(data)) + data + padding(len(data)))
         with ThreadPoolExecutor(max_workers=1) as pool:
-            copier = Copier(reader.source, meter(progress, sum(blobs.values())), pool)
+            report = meter(progress, sum(blobs.values()))
+            copier = Copier(reader.source, report, pool, chunks_by_blob(reader))
+            tars = {layer.hex: layer for layer in reader.layers if layer.tar}
             for hexadecimal, size_bytes in blobs.items():
                 output.write(encode_header(oci.BLOB_FOLDER + hexadecimal, size_bytes))
-                copier.copy_blob(hexadecimal, size_bytes, f"sha256:{hexadecimal}", output.write)
+                if hexadecimal in tars:
+                    copier.copy_layer(tars[hexadecimal], repeat(None), output.write)
+                else:
+                    copier.copy_blob(hexadecimal, size_bytes, f"sha256:{hexadecimal}", output.write)
                 output.write(padding(size_bytes))
         output.write(bytes(END_BYTES))
         output.finish()

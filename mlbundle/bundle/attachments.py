@@ -74,6 +74,11 @@ class Referrer:
     config: Descriptor
     layers: tuple[Descriptor, ...]
 
+    @property
+    def blobs(self) -> tuple[Descriptor, ...]:
+        """The config and the layers."""
+        return (self.config, *self.layers)
+
 
 def read_image(
     source: BlobReader, entry: ImageEntry, pins: Sequence[ImagePin], *, whole: bool
@@ -108,7 +113,11 @@ def read_image(
 
 
 def read_referrer(source: BlobReader, entry: ReferrerEntry, subject: Descriptor, *, whole: bool) -> Referrer:
-    """Return a referrer after checking that it refers to `subject`; raises BundleCorrupt, DigestMismatch."""
+    """Return a referrer after checking that it refers to `subject` and has room in a bundle.
+
+    With `whole`, its blobs must be there too. Raises BundleCorrupt, DigestMismatch.
+    """
+    oci.check_referrer_type(entry.artifact_type, f"{entry.descriptor.digest}#/artifactType")
     keys = {"schemaVersion", "mediaType", "artifactType", "config", "layers", "subject", "annotations"}
     fields = _document(source, entry.descriptor, f"the referrer {entry.descriptor.digest}", keys)
     fields.constant("mediaType", oci.MANIFEST_TYPE)
@@ -122,14 +131,19 @@ def read_referrer(source: BlobReader, entry: ReferrerEntry, subject: Descriptor,
         oci.parse_descriptor(layer, None, extra=extra)
         for layer in fields.objects("layers", maximum=_MAX_REFERRER_LAYERS)
     )
+    for blob in (config, *layers):
+        if blob.size_bytes > MAX_REFERRER_BYTES:
+            raise BundleCorrupt(f"a referrer of {blob.size_bytes} bytes is over the cap", where=fields.where)
+    referrer = Referrer(entry.artifact_type, _predicate_type(fields), entry.descriptor, config, layers)
     if whole:
-        for blob in (config, *layers):
-            check_present(source, blob, f"a blob of the referrer {entry.descriptor.digest}")
-            if blob.size_bytes > MAX_REFERRER_BYTES:
-                raise BundleCorrupt(
-                    f"a referrer of {blob.size_bytes} bytes is over the cap", where=fields.where
-                )
-    return Referrer(entry.artifact_type, _predicate_type(fields), entry.descriptor, config, layers)
+        check_referrer_blobs(source, referrer)
+    return referrer
+
+
+def check_referrer_blobs(source: BlobReader, referrer: Referrer) -> None:
+    """Raise BundleCorrupt unless the blobs of a referrer are there, of the sizes that it states."""
+    for blob in referrer.blobs:
+        check_present(source, blob, f"a blob of the referrer {referrer.manifest.digest}")
 
 
 def _predicate_type(fields: Fields) -> str | None:

@@ -14,6 +14,8 @@ from mlbundle.bundle.table import MAX_FILES, MAX_TABLE_BYTES
 from mlbundle.errors import BundleCorrupt
 
 SCHEMA = "mlbundle/bundle/v1"
+MAX_NAME = 128
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 CHUNK_BYTES = 64 << 20
 
 _PLATFORM = re.compile(r"[a-z0-9]{1,32}", re.ASCII)
@@ -126,6 +128,11 @@ class BundleDocument:
         }
 
 
+def is_name(text: str) -> bool:
+    """Return whether a name or version of a model or framework may stand in a bundle: 1 to 128 printable characters."""
+    return 0 < len(text) <= MAX_NAME and not UNPRINTABLE.search(text)
+
+
 def encode_bundle(bundle: BundleDocument) -> bytes:
     """Return `bundle.json` as bytes."""
     return go_json(bundle.to_document())
@@ -144,10 +151,10 @@ def parse_bundle(document: Any, where: str) -> BundleDocument:
     framework = fields.object("framework", _NAME_KEYS)
     files = fields.object("files", frozenset({"digest", "size", "count"}))
     return BundleDocument(
-        model_name=model.text("name"),
-        model_version=model.text("version"),
-        framework_name=framework.text("name"),
-        framework_version=framework.text("version"),
+        model_name=_name(model, "name"),
+        model_version=_name(model, "version"),
+        framework_name=_name(framework, "name"),
+        framework_version=_name(framework, "version"),
         files_hex=parse_digest(files.text("digest"), where=f"{files.where}/digest"),
         files_bytes=files.integer("size", maximum=MAX_TABLE_BYTES),
         files_count=files.integer("count", maximum=MAX_FILES),
@@ -157,6 +164,15 @@ def parse_bundle(document: Any, where: str) -> BundleDocument:
         chunks=_chunks(fields),
         images=_images(fields),
     )
+
+
+def _name(fields: Fields, key: str) -> str:
+    text = fields.text(key)
+    if not is_name(text):
+        raise BundleCorrupt(
+            f"{text[:80]!a} is empty, too long or not printable", where=f"{fields.where}/{key}"
+        )
+    return text
 
 
 def _assets(fields: Fields) -> tuple[Asset, ...]:

@@ -304,13 +304,16 @@ def _image_entry(entry: Fields, tag: str) -> ImageEntry:
 
 def _referrer_entry(entry: Fields) -> ReferrerEntry:
     artifact_type = entry.text("artifactType")
-    if not MEDIA_TYPE.fullmatch(artifact_type) or artifact_type == ARTIFACT_TYPE:
-        raise BundleCorrupt(
-            f"{artifact_type!a} is no type of a referrer", where=f"{entry.where}/artifactType"
-        )
+    check_referrer_type(artifact_type, f"{entry.where}/artifactType")
     return ReferrerEntry(
         artifact_type, parse_descriptor(entry, MANIFEST_TYPE, extra=frozenset({"artifactType"}))
     )
+
+
+def check_referrer_type(artifact_type: str, where: str) -> None:
+    """Raise BundleCorrupt unless an index can list referrers of this type."""
+    if not MEDIA_TYPE.fullmatch(artifact_type) or artifact_type == ARTIFACT_TYPE:
+        raise BundleCorrupt(f"{ascii(artifact_type)[:100]} is no type of a referrer", where=where)
 
 
 def _check_index_order(index: Index, others: list[Fields], where: str) -> None:

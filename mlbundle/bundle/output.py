@@ -8,10 +8,11 @@ import re
 import secrets
 import stat
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mlbundle.bundle.writeback import WriteBack
-from mlbundle.errors import StorageFailed, UsageError
+from mlbundle.errors import SourceChanged, StorageFailed, UsageError
 from mlbundle.files import sync_folder
 from mlbundle.platforms import free_bytes
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COPY_BYTES = 4 << 20
+_PERMISSIONS = 0o777
 
 
 class Output:
@@ -127,8 +129,15 @@ def _open_locked(destination: Path) -> tuple[Path, int]:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
         # Between the two another process may have found it unlocked.
         if _is_at(path, descriptor):
+            with suppress(OSError):
+                # What takes the place of a private file is private while it is written, too.
+                os.fchmod(descriptor, _permissions(destination) | stat.S_IRUSR | stat.S_IWUSR)
             return path, descriptor
         os.close(descriptor)
+
+
+def _permissions(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode) & _PERMISSIONS
 
 
 def _remove_leftovers(destination: Path) -> None:
@@ -157,12 +166,72 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return False
 
 
-def publish(temporary: Path, destination: Path, *, overwrite: bool) -> None:
-    """Give a finished file its name; raises UsageError when there is one and `overwrite` is not set."""
+@dataclass(frozen=True)
+class Held:
+    """A file that is locked while something new is made of it, and how it looked then."""
+
+    path: Path
+    status: os.stat_result
+
+    def check(self) -> None:
+        """Raise SourceChanged when another file has the name now, or the file was written to."""
+        try:
+            now = self.path.lstat()
+        except OSError:
+            now = None
+        if now is None or _looks(now) != _looks(self.status):
+            raise SourceChanged(
+                f"{self.path} changed while it was read; it stays as it is now",
+                where=str(self.path),
+                hint="try again",
+            )
+
+
+@contextmanager
+def holding(path: Path) -> Iterator[Held]:
+    """Keep others who replace a file from doing so while the block runs; waits for them.
+
+    `path` is no symbolic link. Raises StorageFailed.
+    """
+    try:
+        descriptor = _open_current(path)
+    except OSError as error:
+        raise storage_failure(error, f"can't read {path}") from error
+    try:
+        yield Held(path, os.fstat(descriptor))
+    finally:
+        os.close(descriptor)
+
+
+def _open_current(path: Path) -> int:
+    while True:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        # On a disk without locks, the check before the file is replaced has to do.
+        with suppress(OSError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        # Who held it may have replaced it meanwhile.
+        if _is_at(path, descriptor):
+            return descriptor
+        os.close(descriptor)
+
+
+def _looks(status: os.stat_result) -> tuple[int, ...]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def publish(temporary: Path, destination: Path, *, overwrite: bool, held: Held | None = None) -> None:
+    """Give a finished file its name, and the permissions of the file that it replaces.
+
+    Raises UsageError when there is one and `overwrite` is not set, SourceChanged when it is not the one that is `held`.
+    """
     try:
         if overwrite:
-            if destination.exists() and not destination.is_file():
-                raise UsageError(f"{destination} is no regular file", hint="name a file with -o")
+            if destination.exists():
+                if not destination.is_file():
+                    raise UsageError(f"{destination} is no regular file", hint="name a file with -o")
+                temporary.chmod(_permissions(destination))
+            if held is not None:
+                held.check()
             temporary.replace(destination)
         else:
             _rename_new(temporary, destination)

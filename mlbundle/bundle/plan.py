@@ -6,7 +6,6 @@ file (documents first, that a reader needs one short read) is laid out with plac
 
 from __future__ import annotations
 
-import re
 import stat
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -21,7 +20,7 @@ from mlbundle.bundle.content import (
     SourceFile,
 )
 from mlbundle.bundle.digests import PREFIX, UNKNOWN_HEX, is_digest, set_digest, sha256_hex
-from mlbundle.bundle.document import BundleDocument, Chunks, chunk_count, encode_bundle
+from mlbundle.bundle.document import UNPRINTABLE, BundleDocument, Chunks, chunk_count, encode_bundle, is_name
 from mlbundle.bundle.paths import check_collisions, check_path, collision_key
 from mlbundle.bundle.strictjson import MAX_BYTES as MAX_DOCUMENT_BYTES
 from mlbundle.bundle.table import MAX_FILES, MAX_TABLE_BYTES, FileEntry, encode_table
@@ -38,9 +37,6 @@ BUNDLE_LAYER = f"{RESERVED_FOLDER}/bundle.json"
 TABLE_LAYER = f"{RESERVED_FOLDER}/files.jsonl"
 DOCUMENT_LAYERS = (BUNDLE_LAYER, TABLE_LAYER, MODEL_PATH, FRAMEWORK_PATH)
 """Paths of the first four layers."""
-
-_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
-_MAX_NAME = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +234,7 @@ def _check_names(content: BundleContent) -> None:
         "framework version": content.framework_version,
     }
     for what, text in named.items():
-        if not 0 < len(text) <= _MAX_NAME or _UNPRINTABLE.search(text):
+        if not is_name(text):
             raise UsageError(f"the {what} {ascii(text)[:80]} is empty, too long or not printable")
     for pin in content.images:
         if not pin.digests or not all(is_digest(digest) for digest in pin.digests):
@@ -386,7 +382,7 @@ def _model_config(content: BundleContent) -> oci.ModelConfig:
 
 def _printable(text: str | None) -> str | None:
     """Fold white space and drop what versions of Go escape differently; the author's text is in model.yml."""
-    return _UNPRINTABLE.sub("", " ".join(text.split())) or None if text else None
+    return UNPRINTABLE.sub("", " ".join(text.split())) or None if text else None
 
 
 def _check_caps(manifest: bytes, bundle: bytes, config: bytes, table: bytes, count: int) -> None:

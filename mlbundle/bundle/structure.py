@@ -238,6 +238,12 @@ class _Opening:
                     where=f"{self._name}!{TABLE_LAYER}",
                 )
             by_layer[entry.layer].append(entry)
+        tars = [layer.hex for layer in structure.manifest.layers if layer.media_type in oci.TAR_TYPES]
+        if len(set(tars)) != len(tars):
+            raise BundleCorrupt(
+                "two tars are one blob, and their files have different paths",
+                where=f"{self._name}!manifest#/layers",
+            )
         return tuple(
             self._placed(index, layer, diff_hex, by_layer[index])
             for index, (layer, diff_hex) in enumerate(

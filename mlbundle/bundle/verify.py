@@ -9,18 +9,21 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import repeat
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlbundle.bundle.agreement import check_names
 from mlbundle.bundle.document import CHUNK_BYTES
 from mlbundle.bundle.hashing import DEPTH, StreamHash
 from mlbundle.bundle.pickles import find_pickles
 from mlbundle.bundle.reader import BundleReader, Layer, open_bundle
 from mlbundle.bundle.tarlayers import TarChecker
-from mlbundle.errors import BundleCorrupt, DigestMismatch
+from mlbundle.errors import BundleCorrupt, DigestMismatch, StorageFailed
+from mlbundle.platforms import free_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from pathlib import Path
     from typing import IO, Self
 
     from mlbundle.bundle.blobs import BlobReader
@@ -95,20 +98,21 @@ class Copier:
         self._buffers = tuple(memoryview(bytearray(_READ_BYTES)) for _ in range(DEPTH + 1 if pool else 1))
         self._turn = 0
 
-    def copy_layer(self, layer: Layer, sinks: Iterator[Sink | None]) -> None:
-        """Read a layer once, giving each of its files to the next of `sinks`.
+    def copy_layer(self, layer: Layer, sinks: Iterator[Sink | None], raw: Sink | None = None) -> None:
+        """Read a layer once, giving each of its files to the next of `sinks`, and the blob as it is to `raw`.
 
         Raises DigestMismatch when a file does not have the sha256 of the table, or the layer its digest, and
         BundleCorrupt for a tar or a compressed frame that is not as it must be.
         """
         if layer.compressed:
-            self._copy_compressed(layer, sinks)
+            self._copy_compressed(layer, sinks, raw)
         elif layer.tar:
             checker = TarChecker([file.entry for file in layer.files], sinks, self._where(layer))
-            self.copy_blob(layer.hex, layer.size_bytes, layer.path, checker.feed)
+            self.copy_blob(layer.hex, layer.size_bytes, layer.path, _both(checker.feed, raw))
             checker.finish()
         else:
-            self.copy_blob(layer.hex, layer.size_bytes, layer.path, next(sinks, None))
+            sink = next(sinks, None)
+            self.copy_blob(layer.hex, layer.size_bytes, layer.path, raw if sink is None else _both(sink, raw))
 
     def copy_blob(self, hexadecimal: str, size_bytes: int, what: str, sink: Sink | None = None) -> None:
         """Read a blob once and hand it on as it is; raises DigestMismatch at its end."""
@@ -129,7 +133,7 @@ class Copier:
             if stated != found:
                 raise self._mismatch(f"chunk {number} of {chunks.path}", hexadecimal, number * CHUNK_BYTES)
 
-    def _copy_compressed(self, layer: Layer, sinks: Iterator[Sink | None]) -> None:
+    def _copy_compressed(self, layer: Layer, sinks: Iterator[Sink | None], raw: Sink | None) -> None:
         from mlbundle.bundle.zstdio import Decompressor
 
         where = self._where(layer)
@@ -142,7 +146,7 @@ class Copier:
                 inflated.update(piece)
                 checker.feed(memoryview(piece))
 
-        self.copy_blob(layer.hex, layer.size_bytes, layer.path, feed)
+        self.copy_blob(layer.hex, layer.size_bytes, layer.path, _both(feed, raw))
         frame.finish()
         checker.finish()
         if inflated.hexdigest() != layer.diff_hex:
@@ -170,6 +174,17 @@ class Copier:
         )
 
 
+def _both(one: Sink, other: Sink | None) -> Sink:
+    if other is None:
+        return one
+
+    def put(view: memoryview) -> None:
+        one(view)
+        other(view)
+
+    return put
+
+
 def verify(path: Path, progress: Progress | None = None) -> Verified:
     """Check structure and every byte of a bundle file.
 
@@ -181,7 +196,11 @@ def verify(path: Path, progress: Progress | None = None) -> Verified:
 
 
 def verify_reader(reader: BundleReader, progress: Progress | None = None) -> Verified:
-    """Check every byte of an open bundle; raises BundleCorrupt, DigestMismatch."""
+    """Check every byte of an open bundle, and what its manifests are called; raises BundleCorrupt, DigestMismatch.
+
+    StorageFailed when there is too little room for what compressed layers hold.
+    """
+    check_names(reader)
     with _Inflated(reader.layers) as inflated:
         _check_blobs(reader, progress, inflated)
         pickles = find_pickles(reader, inflated.read_at)
@@ -208,7 +227,16 @@ class _Inflated:
     """The files of compressed layers, in unnamed temporary files, for the search for pickles."""
 
     def __init__(self, layers: tuple[Layer, ...]) -> None:
-        self._layers = {layer.index for layer in layers if layer.compressed}
+        compressed = [layer for layer in layers if layer.compressed]
+        self._layers = {layer.index for layer in compressed}
+        self._folder = Path(tempfile.gettempdir())
+        needed, free = sum(layer.unpacked_bytes for layer in compressed), free_bytes(self._folder)
+        if needed > free:
+            raise StorageFailed(
+                f"the compressed layers hold {needed} bytes and {free} are free",
+                where=str(self._folder),
+                hint="make room, or set TMPDIR to a folder on another disk",
+            )
         self._files: dict[int, IO[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -226,7 +254,14 @@ class _Inflated:
         file = self._files[layer.index] = tempfile.TemporaryFile(prefix="mlbundle-verify-")  # noqa: SIM115
 
         def write(view: memoryview) -> None:
-            file.write(view)
+            try:
+                file.write(view)
+            except OSError as error:
+                raise StorageFailed(
+                    f"can't write what a compressed layer holds: {error.strerror}",
+                    where=str(self._folder),
+                    hint="make room, or set TMPDIR to a folder on another disk",
+                ) from error
 
         for placed in layer.files:
             file.seek(placed.offset)
@@ -237,6 +272,17 @@ class _Inflated:
         file = self._files[layer.index]
         file.flush()
         return os.pread(file.fileno(), size_bytes, offset)
+
+
+def check_tars(reader: BundleReader) -> None:
+    """Check that each file in a tar is the one of the file table; raises BundleCorrupt, DigestMismatch.
+
+    The digest of a layer does not say so: whoever takes in blobs by their digests alone calls this as well.
+    """
+    copier = Copier(reader.source, lambda _count: None)
+    for layer in reader.layers:
+        if layer.tar:
+            copier.copy_layer(layer, repeat(None))
 
 
 def meter(progress: Progress | None, total_bytes: int) -> Callable[[int], None]:
@@ -267,7 +313,7 @@ def _check_blobs(reader: BundleReader, progress: Progress | None, inflated: _Inf
     for layer in reader.layers:
         attached.pop(layer.hex, None)
     count = meter(progress, sum(layer.size_bytes for layer in layers) + sum(attached.values()))
-    stop, local, chunks = threading.Event(), threading.local(), _chunks_by_blob(reader)
+    stop, local, chunks = threading.Event(), threading.local(), chunks_by_blob(reader)
 
     def report(size_bytes: int) -> None:
         if stop.is_set():
@@ -302,7 +348,8 @@ def _check_blobs(reader: BundleReader, progress: Progress | None, inflated: _Inf
         hashing.shutdown()
 
 
-def _chunks_by_blob(reader: BundleReader) -> dict[str, list[Chunks]]:
+def chunks_by_blob(reader: BundleReader) -> dict[str, list[Chunks]]:
+    """Return the chunks that a bundle states, by the digest (hex) of their blob."""
     blobs = {layer.path: layer.hex for layer in reader.layers}
     found: dict[str, list[Chunks]] = {}
     for chunks in reader.document.chunks:

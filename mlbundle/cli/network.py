@@ -10,7 +10,7 @@ import click
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mlbundle.runs.opening import Network
+    from mlbundle.runs.network import Network
 
 
 def network_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -28,6 +28,6 @@ def network_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def network(*, plain_http: bool, ca_file: Path | None) -> Network:
     """Return the values of the options."""
-    from mlbundle.runs.opening import Network
+    from mlbundle.runs.network import Network
 
     return Network(plain_http=plain_http, ca_file=ca_file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -105,27 +106,28 @@ def command(
         raise click.UsageError(f"{reference} is no folder and no manifest; it may be packed already")
     content = collect(found.path, framework)
     content = replace(content, compression=Compression(groups=not no_compress, weights=compress_weights))
-    content = _with_images(
-        content, settings, with_image=with_image, platforms=platforms, pin=pin, frozen=frozen
-    )
-    path = target or Path(default_name(content.model_name, content.model_version))
-    skipped = left_out(found.path, content)
-    if skipped:
-        output.narrate(f"left out, as the manifest does not name them: {', '.join(skipped)}", level=1)
-    wanted = Attestations(
-        reference, sbom=sbom, provenance=provenance, key=key, passphrase=passphrase_from(passphrase_file)
-    )
-    result: Preview
-    if dry_run:
-        wanted.check(content)
-        with byte_progress("reading") as progress:
-            result = preview(content, progress)
-    else:
-        with byte_progress("packing") as progress:
-            if wanted.any:
-                result = pack_attested(content, path, wanted, settings, progress, overwrite=force)
-            else:
-                result = pack(content, path, progress, overwrite=force)
+    with ExitStack() as stack:
+        content = _with_images(
+            content, settings, stack, with_image=with_image, platforms=platforms, pin=pin, frozen=frozen
+        )
+        path = target or Path(default_name(content.model_name, content.model_version))
+        skipped = left_out(found.path, content)
+        if skipped:
+            output.narrate(f"left out, as the manifest does not name them: {', '.join(skipped)}", level=1)
+        wanted = Attestations(
+            reference, sbom=sbom, provenance=provenance, key=key, passphrase=passphrase_from(passphrase_file)
+        )
+        result: Preview
+        if dry_run:
+            wanted.check(content)
+            with byte_progress("reading") as progress:
+                result = preview(content, progress)
+        else:
+            with byte_progress("packing") as progress:
+                if wanted.any:
+                    result = pack_attested(content, path, wanted, settings, progress, overwrite=force)
+                else:
+                    result = pack(content, path, progress, overwrite=force)
     _print(_document(path, content, result, result.size_bytes, written=not dry_run), output_format)
 
 
@@ -153,6 +155,7 @@ def _refuse_changes(*asked: object) -> None:
 def _with_images(
     content: BundleContent,
     settings: Settings,
+    stack: ExitStack,
     *,
     with_image: bool,
     platforms: tuple[str, ...],
@@ -169,7 +172,7 @@ def _with_images(
         chosen = [Platform.parse(text) for text in platforms] or [Platform.here()]
         with byte_progress("embedding") as progress:
             content = with_images(
-                content, framework, chosen, settings, report=output.narrate, progress=progress
+                content, framework, chosen, settings, stack=stack, report=output.narrate, progress=progress
             )
     if frozen:
         check_frozen(content, framework)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlbundle.cli import output, units
+from mlbundle.cli.network import network, network_options
 from mlbundle.cli.params import BYTES, CPUS, SECONDS, complete_reference
 from mlbundle.errors import EXIT_YES, CheckFailed, MlbundleError
 
@@ -64,9 +65,11 @@ if TYPE_CHECKING:
 )
 @click.option("--concurrent", is_flag=True, help="Do not wait for other measurements (the result is marked).")
 @click.option("--dry-run", is_flag=True, help="Show image digest, container arguments and job; run nothing.")
+@network_options
 @output.format_options("table", "json", "jsonl")
-def command(reference: str, output_format: str, dry_run: bool, **chosen: Any) -> int:
-    """Run the bundle REFERENCE: a .mlb file, a folder with model.yml, or a built-in name.
+def command(reference: str, output_format: str, **chosen: Any) -> int:
+    """Run the bundle REFERENCE: a file, a name in the library or a built-in one, a folder with model.yml, or what
+    is pulled first: a repository (oci://HOST/NAME:VERSION), an https address.
 
     Measures, checks the accuracy against what the manifest claims, and writes a Perfetto trace. Exit status: 0 all
     well, 1 the claim is not met or the result is not valid, 3 this machine lacks something, 4 the run failed,
@@ -81,7 +84,7 @@ def command(reference: str, output_format: str, dry_run: bool, **chosen: Any) ->
     for run_id in recover_left_runs(settings):
         output.narrate(f"closed run {run_id}, whose process had died")
     plan = make_plan(_options(reference, settings, chosen), settings, report=output.narrate)
-    if dry_run:
+    if chosen["dry_run"]:
         _show_plan(plan, settings, output_format)
         return EXIT_YES
     record = _execute(plan, settings, output_format)
@@ -119,6 +122,8 @@ def _options(reference: str, settings: Settings, chosen: dict[str, Any]) -> RunO
         trust=chosen["trust"],
         python=chosen["python"],
         concurrent=chosen["concurrent"],
+        network=network(plain_http=chosen["plain_http"], ca_file=chosen["ca_file"]),
+        dry_run=chosen["dry_run"],
         command=("mlbundle", *sys.argv[1:]),
     )
 

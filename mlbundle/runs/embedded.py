@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.bundle.content import EmbeddedSource
 from mlbundle.bundle.digests import PREFIX, digest_of
 from mlbundle.bundle.document import ImagePin
-from mlbundle.errors import ImageMissing, UsageError
+from mlbundle.bundle.strictjson import MAX_BYTES
+from mlbundle.errors import DigestMismatch, ImageMismatch, ImageMissing, UsageError
+from mlbundle.manifest.select import select_image
 from mlbundle.platforms import normalise_architecture, this_architecture
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from mlbundle.bundle.blobs import BlobReader
     from mlbundle.bundle.content import BundleContent
@@ -58,9 +61,15 @@ def with_pins(content: BundleContent, framework: FrameworkManifest, settings: Se
     from mlbundle.runtime.lock import read_images_lock
 
     built = [
-        ImagePin(key.architecture, key.accelerator, entry.ref, config=entry.config_digest)
+        ImagePin(
+            key.architecture,
+            key.accelerator,
+            select_image(framework, key.architecture, key.accelerator).image,
+            config=entry.config_digest,
+        )
         for key, entry in read_images_lock(settings.images_lock).items()
         if (key.framework, key.version) == (framework.name, framework.version)
+        and key.accelerator in framework.containers.get(key.architecture, {})
     ]
     stated = {(pin.architecture, pin.accelerator) for pin in content.images}
     further = [pin for pin in built if (pin.architecture, pin.accelerator) not in stated]
@@ -94,25 +103,24 @@ def with_images(
     platforms: Sequence[Platform],
     settings: Settings,
     *,
+    stack: ExitStack,
     report: Report = lambda _line: None,
     progress: Progress | None = None,
 ) -> BundleContent:
     """Return the content with the images of these platforms embedded, taken from the engine.
 
-    Their blobs are kept in the store, so that the next bundle with the same image is quick. Raises ImageMissing,
-    EngineUnavailable, StorageFailed.
+    Their blobs are kept in the store, so that the next bundle with the same image is quick, and are not collected
+    until `stack` is closed. Raises ImageMissing, EngineUnavailable, StorageFailed.
     """
     from mlbundle.runtime.image_export import export_image, make_index
     from mlbundle.runtime.images import engine_client, resolve_image
     from mlbundle.store.library import Library
 
     library = Library(settings.data_dir)
-    client = engine_client()
-    with ExitStack() as stack:
-        stack.callback(client.close)
-        stack.enter_context(library.adding())
-        pins = {(pin.architecture, pin.accelerator): pin for pin in content.images}
-        embedded = []
+    stack.enter_context(library.adding())
+    pins = {(pin.architecture, pin.accelerator): pin for pin in content.images}
+    embedded = []
+    with closing(engine_client()) as client:
         for accelerator in sorted({platform.accelerator for platform in platforms}):
             exported: dict[str, ExportedImage] = {}
             for architecture in sorted({p.architecture for p in platforms if p.accelerator == accelerator}):
@@ -121,13 +129,19 @@ def with_images(
                 )
                 report(f"embedding {image.ref} ({architecture}/{accelerator})")
                 exported[architecture] = export_image(
-                    client, image.image_id, library.store, progress=progress
+                    client, image.image_id, library.store, scratch=_scratch(settings), progress=progress
                 )
             index = make_index(list(exported.values()))
             for architecture, made in exported.items():
-                pins[architecture, accelerator] = _pin(made, digest_of(index), accelerator, pins)
+                name = select_image(framework, architecture, accelerator).image
+                pins[architecture, accelerator] = _pin(made, name, digest_of(index), accelerator, pins)
             embedded.append(_source(accelerator, index, list(exported.values()), library.store))
     return replace(content, images=tuple(pins.values()), embedded=tuple(embedded))
+
+
+def _scratch(settings: Settings) -> Path:
+    settings.cache_dir.mkdir(parents=True, exist_ok=True)
+    return settings.cache_dir
 
 
 def load_embedded(
@@ -145,7 +159,7 @@ def load_embedded(
     compared with the bundle just now. Raises DigestMismatch, ImageMismatch, EngineUnavailable, StorageFailed.
     """
     from mlbundle.runs.opening import open_reference
-    from mlbundle.runtime.image_load import load_image
+    from mlbundle.runtime.image_load import load_image, read_image
     from mlbundle.runtime.images import embedded_tag, has_image
     from mlbundle.store.blobs import BlobStore
 
@@ -160,26 +174,66 @@ def load_embedded(
             blobs = stack.enter_context(open_reference(reference, settings)).source
             if not _carried(pin, blobs):
                 return None
+        manifest = _checked_manifest(pin, blobs)
         report(f"loading the image that the bundle carries ({pin.image})")
-        key = pin.manifest.removeprefix(PREFIX)
-        manifest = blobs.read_at(key, 0, blobs.size_of(key) or 0)
-        return load_image(client, manifest, blobs, tag=embedded_tag(pin))
+        return load_image(
+            client, manifest, blobs, tag=embedded_tag(read_image(manifest, blobs).config_digest)
+        )
 
 
 def _carried(pin: ImagePin, blobs: BlobReader) -> bool:
-    """Return whether the image is among the blobs; of an image that was not pulled its manifest may be there alone."""
+    """Return whether the whole image is among the blobs: of one that was not pulled, documents may be there alone."""
+    from mlbundle.runtime.image_load import read_image
+
+    assert pin.manifest is not None
     wanted = [digest.removeprefix(PREFIX) for digest in (pin.manifest, pin.config) if digest is not None]
-    return all(blobs.size_of(key) is not None for key in wanted)
+    if any(blobs.size_of(key) is None for key in wanted):
+        return False
+    try:
+        image = read_image(_checked_manifest(pin, blobs), blobs)
+    except ImageMissing:
+        return False
+    return all(blobs.size_of(layer.hex) is not None for layer in image.layers)
+
+
+def _checked_manifest(pin: ImagePin, blobs: BlobReader) -> bytes:
+    """Return the manifest of a pinned image, held against the pin: a bundle may hold any blob of any name.
+
+    Raises DigestMismatch for other bytes, ImageMismatch for another config.
+    """
+    from mlbundle.runtime.image_load import read_image
+
+    assert pin.manifest is not None
+    key = pin.manifest.removeprefix(PREFIX)
+    manifest = blobs.read_at(key, 0, min(blobs.size_of(key) or 0, MAX_BYTES))
+    if digest_of(manifest) != pin.manifest:
+        raise DigestMismatch(
+            "the manifest of the image does not have the digest that names it",
+            where=blobs.where(key),
+            hint="get the bundle again; `mlbundle repair` looks at the store",
+        )
+    config_digest = read_image(manifest, blobs).config_digest
+    if config_digest != pin.config:
+        raise ImageMismatch(
+            f"the image in the bundle has the config {config_digest}; the framework table says {pin.config}",
+            where=pin.image,
+        )
+    return manifest
 
 
 def _pin(
-    made: ExportedImage, index_digest: str, accelerator: str, pins: dict[tuple[str, str], ImagePin]
+    made: ExportedImage,
+    name: str,
+    index_digest: str,
+    accelerator: str,
+    pins: dict[tuple[str, str], ImagePin],
 ) -> ImagePin:
+    """Return the pin of an image that is embedded, under the name that the framework manifest gives it."""
     stated = pins.get((made.architecture, accelerator))
     return ImagePin(
         architecture=made.architecture,
         accelerator=accelerator,
-        image=stated.image if stated else made.ref,
+        image=name,
         digest=stated.digest if stated else None,
         index=index_digest,
         manifest=PREFIX + made.manifest_hex,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from mlbundle.bundle.reader import BundleReader
     from mlbundle.registry.client import RegistryClient
     from mlbundle.registry.reference import RegistryReference
-    from mlbundle.runs.opening import Network
+    from mlbundle.runs.network import Network
 
 _DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
 _DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mlbundle import __version__
 from mlbundle.bundle.reader import open_archive, open_blobs, open_bundle, open_remote
-from mlbundle.errors import NotABundle
+from mlbundle.errors import NotABundle, StorageFailed
+from mlbundle.runs.network import Network
 from mlbundle.runs.references import resolve
 
 if TYPE_CHECKING:
@@ -21,20 +21,6 @@ if TYPE_CHECKING:
     from mlbundle.registry.reference import RegistryReference
     from mlbundle.runs.references import Reference
     from mlbundle.store.entries import LibraryEntry
-
-USER_AGENT = f"mlbundle/{__version__}"
-
-
-@dataclass(frozen=True)
-class Network:
-    """How registries and web servers are reached: `plain_http` only where the user says so."""
-
-    plain_http: bool = False
-    ca_file: Path | None = None
-
-    def settings(self) -> dict[str, Any]:
-        """Return the values as the registry client takes them."""
-        return {"plain_http": self.plain_http, "ca_file": self.ca_file, "user_agent": USER_AGENT}
 
 
 def open_reference(
@@ -84,11 +70,20 @@ def open_found(
 
 
 def open_entry(entry: LibraryEntry, settings: Settings) -> BundleReader:
-    """Open a bundle of the library."""
+    """Open a bundle of the library; its blobs are not collected until it is closed."""
     from mlbundle.bundle.overlay import NamedBlobs
-    from mlbundle.store.blobs import BlobStore
+    from mlbundle.store.library import Library
 
-    return open_blobs(NamedBlobs(BlobStore(settings.data_dir), entry.reference), entry.index)
+    library, held = Library(settings.data_dir), ExitStack()
+    held.callback(library.store.close)
+    try:
+        # A folder that can't be written can't be collected either.
+        with suppress(StorageFailed):
+            held.enter_context(library.adding())
+        return open_blobs(NamedBlobs(library.store, entry.reference, close=held.close), entry.index)
+    except BaseException:
+        held.close()
+        raise
 
 
 def open_registry(reference: RegistryReference, network: Network, *, whole: bool) -> BundleReader:

@@ -12,6 +12,7 @@ from mlbundle.errors import EngineUnavailable, ImageMissing, TrustRequired, Usag
 from mlbundle.platforms import this_architecture
 from mlbundle.resources import built_in_models, resource_folder
 from mlbundle.runs.folder import new_run_id
+from mlbundle.runs.network import Network
 from mlbundle.runs.references import Reference, resolve
 from mlbundle.runtime.archive import WorkerArchive, worker_archive
 from mlbundle.runtime.base import Launch, Limits
@@ -52,6 +53,8 @@ class RunOptions:
     trust: bool = False
     python: Path | None = None
     concurrent: bool = False
+    network: Network | None = None
+    dry_run: bool = False
     command: tuple[str, ...] = ()
 
 
@@ -93,7 +96,7 @@ def make_plan(
         raise UsageError(f"unknown scenario {options.scenario!r}", hint=f"one of: {', '.join(SCENARIOS)}")
     begun_ns = time.monotonic_ns()
     reference = resolve(options.reference, settings)
-    bundle = materialise(reference, settings, report)
+    bundle = materialise(reference, settings, options.network, report)
     model, framework = _manifests(bundle)
     trusted = options.trust or _is_built_in(bundle, model.name, settings)
     planned_ns = time.monotonic_ns()
@@ -125,7 +128,10 @@ def make_plan(
 
 
 def materialise(
-    reference: Reference, settings: Settings, report: Callable[[str], None] = lambda _line: None
+    reference: Reference,
+    settings: Settings,
+    network: Network | None = None,
+    report: Callable[[str], None] = lambda _line: None,
 ) -> StoredBundle:
     """Return the verified files of a reference; a manifest is packed first, what is far away comes to the library."""
     store = BundleStore(settings.data_dir)
@@ -139,7 +145,7 @@ def materialise(
             return store.materialise(packed.path)
     from mlbundle.runs.opening import bring, open_entry
 
-    with open_entry(bring(reference, settings, report=report), settings) as reader:
+    with open_entry(bring(reference, settings, network, report=report), settings) as reader:
         return store.materialise_reader(reader)
 
 
@@ -200,11 +206,17 @@ def _docker(
     from mlbundle.runtime.images import engine_client, resolve_image
 
     client = engine_client()
-    pins = bundle.images
-    loaded_id = load_embedded(options.reference, pins, options.accelerator, settings, client, report=report)
-    image = resolve_image(
-        framework, this_architecture(), options.accelerator, settings, client, pins=pins, loaded_id=loaded_id
-    )
+    pins, architecture = bundle.images, this_architecture()
+    try:
+        loaded_id = load_embedded(
+            options.reference, pins, options.accelerator, settings, client, report=report
+        )
+        image = resolve_image(
+            framework, architecture, options.accelerator, settings, client, pins=pins, loaded_id=loaded_id
+        )
+    except BaseException:
+        client.close()
+        raise
     return DockerRuntime(client, image), image, client
 
 
@@ -229,7 +241,9 @@ def _process(
             raise UsageError(f"there is no Python at {python}")
         return ProcessRuntime(python, {"python": str(python)}, isolation="unpinned")
     lock = _lock_path(select_lock(framework, this_architecture(), options.accelerator))
-    environment = ensure_environment(settings.cache_dir, framework.name.lower(), lock, report=report)
+    environment = ensure_environment(
+        settings.cache_dir, framework.name.lower(), lock, make=not options.dry_run, report=report
+    )
     described = {"lock": lock.name, "lock_sha256": environment.lock_sha256}
     return ProcessRuntime(environment.python, described, isolation="hash-locked")
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from mlbundle.errors import ReferenceNotFound
+from mlbundle.errors import ReferenceNotFound, UsageError
 from mlbundle.resources import built_in_models
 
 if TYPE_CHECKING:
@@ -42,16 +43,18 @@ def resolve(text: str, settings: Settings, *, to_pack: bool = False) -> Referenc
     What is wanted `to_pack` is a built-in manifest before it is a bundle of that name in the library. Raises
     ReferenceNotFound with what was probably meant, UsageError for a name that several bundles have.
     """
+    if not text:
+        raise UsageError("the reference is empty", hint="name a file, a folder (. is this one) or a bundle")
     if text.startswith(WEB_SCHEMES):
         return Reference(kind="web", text=text)
     if text.startswith("oci://"):
         return _registry(text)
     path = Path(text)
-    if path.is_dir() or path.suffix in {".yml", ".yaml"}:
-        if path.exists():
+    with suppress(OSError, ValueError):  # too long for a name, or with a NUL: no path
+        if path.is_dir() or (path.suffix in {".yml", ".yaml"} and path.exists()):
             return Reference(kind="manifest", text=text, path=path)
-    elif path.is_file():
-        return Reference(kind="bundle", text=text, path=path)
+        if path.exists():
+            return Reference(kind="bundle", text=text, path=path)
     models = built_in_models()
     entry = None if to_pack and text in models else _in_library(text, settings)
     if entry is not None:

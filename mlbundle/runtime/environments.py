@@ -44,9 +44,16 @@ def environment_folder(cache_dir: Path, framework: str, lock: Path) -> Path:
 
 
 def ensure_environment(
-    cache_dir: Path, framework: str, lock: Path, *, report: Callable[[str], None] = lambda _line: None
+    cache_dir: Path,
+    framework: str,
+    lock: Path,
+    *,
+    make: bool = True,
+    report: Callable[[str], None] = lambda _line: None,
 ) -> PythonEnvironment:
     """Return the environment of a lock, made now if it is not there; `report` hears how it goes.
+
+    Without `make` it is only said where it would be.
 
     Raises PythonEnvironmentFailed with the end of pip's output.
     """
@@ -54,6 +61,9 @@ def ensure_environment(
     digest = hashlib.sha256(lock.read_bytes()).hexdigest()
     environment = PythonEnvironment(python=folder / "bin" / "python", lock_sha256=digest)
     if (folder / _COMPLETE).is_file():
+        return environment
+    if not make:
+        report(f"the {framework} environment is not there yet; a run would make it")
         return environment
     with locked(folder.with_name(f".{folder.name}.lock")):
         if not (folder / _COMPLETE).is_file():

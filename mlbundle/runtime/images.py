@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from mlbundle.errors import EngineUnavailable, ImageMismatch, ImageMissing, MlbundleError, ReferenceNotFound
+from mlbundle.errors import (
+    BundleCorrupt,
+    EngineUnavailable,
+    ImageMismatch,
+    ImageMissing,
+    MlbundleError,
+    ReferenceNotFound,
+)
 from mlbundle.manifest.select import select_image
 from mlbundle.platforms import normalise_architecture
 from mlbundle.resources import built_in_frameworks
@@ -99,6 +106,12 @@ def resolve_image(
     key = ImageKey(framework.name, framework.version, architecture, accelerator)
     pin = next((p for p in pins if (p.architecture, p.accelerator) == (architecture, accelerator)), None)
     if pin is not None and (pin.config or pin.manifest or pin.index):
+        if pin.digest != choice.digest:
+            raise BundleCorrupt(
+                f"the framework table states {pin.digest} for {architecture}/{accelerator}, "
+                f"and the framework manifest {choice.digest}",
+                where=f"{pin.image}",
+            )
         resolved, facts = _from_bundle(pin, client, loaded_id)
     elif choice.digest is not None:
         resolved, facts = _from_manifest(choice, choice.digest, client)
@@ -169,22 +182,29 @@ def _from_manifest(choice: ImageChoice, digest: str, client: Any) -> tuple[Resol
 def _from_bundle(
     pin: ImagePin, client: Any, loaded_id: str | None = None
 ) -> tuple[ResolvedImage, dict[str, Any]]:
-    """Find the image that a bundle pins, by whichever of its digests this engine knows."""
+    """Find the image that a bundle pins, by whichever of its digests this engine knows.
+
+    What is told of it afterwards is what the engine knows, not what the bundle says; but for an image that was
+    compared with the bundle when it was loaded (`loaded_id`), its config is the pinned one.
+    """
     repository = _repository(pin.image)
-    known_as = {*pin.digests, *([loaded_id] if loaded_id else [])}
-    for name in (*known_as, *(f"{repository}@{digest}" for digest in pin.digests)):
+    wanted = [digest for digest in (loaded_id, pin.config, pin.manifest, pin.index, pin.digest) if digest]
+    for name in (*wanted, *(f"{repository}@{digest}" for digest in wanted)):
         facts = _inspect(client, name)
-        if facts is not None and not known_as.isdisjoint(_digests(facts)):
-            resolved = ResolvedImage(
-                ref=pin.image,
-                image_id=facts["Id"],
-                config_digest=pin.config or facts["Id"],
-                manifest_digest=pin.manifest,
-                index_digest=pin.index,
-                pinned=True,
-                source="bundle",
-            )
-            return resolved, facts
+        known = set() if facts is None else _digests(facts)
+        if facts is None or known.isdisjoint(wanted):
+            continue
+        config_is_known = pin.config in known or loaded_id in known
+        resolved = ResolvedImage(
+            ref=pin.image,
+            image_id=facts["Id"],
+            config_digest=pin.config if pin.config and config_is_known else facts["Id"],
+            manifest_digest=pin.manifest if pin.manifest in known else None,
+            index_digest=pin.index if pin.index in known else None,
+            pinned=True,
+            source="bundle",
+        )
+        return resolved, facts
     raise ImageMissing(
         f"the image {pin.image} that the bundle pins is not on this machine",
         where=", ".join(pin.digests),
@@ -201,10 +221,9 @@ def has_image(pin: ImagePin, client: Any) -> bool:
     return True
 
 
-def embedded_tag(pin: ImagePin) -> str:
-    """Return the name that an embedded image gets in the engine: ours, made of its config digest alone."""
-    digest = (pin.config or pin.digests[0]).removeprefix("sha256:")
-    return f"mlbundle/embedded:{digest}"
+def embedded_tag(config_digest: str) -> str:
+    """Return the name that an embedded image gets in the engine: ours, made of the digest of its config."""
+    return f"mlbundle/embedded:{config_digest.removeprefix('sha256:')}"
 
 
 def _from_lock(

@@ -102,8 +102,10 @@ class BundleStore:
         Where they are here already, `verify_again` checks every byte of the bundle all the same: what a user names is
         a file, and the answer is about that file. Raises IntegrityError, StorageFailed.
         """
+        from mlbundle.bundle.agreement import check_names
         from mlbundle.bundle.verify import verify_reader
 
+        check_names(reader)
         name = reader.manifest_hex
         folder, stamp = self._root / name, self._root / f"{name}.stamp.json"
         with locked(self._root / ".lock"):

@@ -784,7 +784,7 @@ def chunks_of_a_small_layer() -> bytes:
     return with_bundle(chunks=[{"path": "model.onnx", "sha256": ["a" * 64]}])
 
 
-@case(5, seen_by_inspect=False)
+@case(5)
 def one_group_for_two() -> bytes:
     """One blob stands for two groups, and it is the tar of the second one only."""
 
@@ -888,12 +888,13 @@ def test_pickle_in_a_group_is_reported(box: Path, capsys: pytest.CaptureFixture[
 def test_text_of_a_stranger_does_not_steer_the_terminal(
     box: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = "evil\x1b[2J\u202eknird"
+    name, text = "evil\u202eknird", "evil\x1b[2J\u202eknird"
     forge = Forge(
+        model_yaml=f'name: "{name}"\n'.encode(),
         edit_bundle=lambda document: {**document, "model": {"name": name, "version": "1.0.0"}},
         edit_config=lambda document: {
             **document,
-            "descriptor": {"name": name, "version": "1.0.0", "description": name},
+            "descriptor": {"name": name, "version": "1.0.0", "description": text},
         },
         group={"data/\u202eknird": b"x"},
     )
