@@ -6,18 +6,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.bundle import oci
-from mlbundle.bundle.attachments import EmbeddedImage, Referrer, read_image, read_referrer
+from mlbundle.bundle.attachments import EmbeddedImage, Referrer, read_image
 from mlbundle.bundle.checked import read_document
 from mlbundle.bundle.digests import PREFIX
 from mlbundle.bundle.document import BundleDocument, parse_bundle
 from mlbundle.bundle.plan import BUNDLE_LAYER
 from mlbundle.bundle.strictjson import MAX_BYTES, loads
-from mlbundle.errors import (
-    IntegrityError,
-    NotABundle,
-    ReferenceNotFound,
-    UsageError,
-)
+from mlbundle.errors import NotABundle, ReferenceNotFound, UsageError
+from mlbundle.runs.attached import find_referrers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -79,23 +75,26 @@ def look_up(client: RegistryClient, blobs: RegistryBlobs, reference: RegistryRef
     manifest = oci.parse_manifest(loads(found.data, where=where), where)
     model = oci.Descriptor(oci.MANIFEST_TYPE, found.digest.removeprefix(PREFIX), len(found.data))
     document = _read_bundle(blobs, manifest.layers[0])
-    passed_over: list[str] = []
 
-    def keep(digest: str) -> oci.Descriptor:
+    def keep(digest: str, media_type: str) -> oci.Descriptor:
         """Fetch a further manifest by digest and remember its bytes."""
-        fetched = client.get_manifest(digest)
-        documents[blobs.add_document(fetched.data)] = fetched.data
-        return oci.Descriptor(fetched.media_type, digest.removeprefix(PREFIX), len(fetched.data))
+        data = client.get_manifest(digest).data
+        documents[blobs.add_document(data)] = data
+        # What counts is what the manifest says of itself, whatever type it is served as.
+        return oci.Descriptor(media_type, digest.removeprefix(PREFIX), len(data))
 
+    images = _images(blobs, document, keep)
+    attached = find_referrers(client, blobs, model)
+    documents.update(attached.documents)
     return RemoteBundle(
         reference=str(reference),
         manifest=manifest,
         model=model,
         document=document,
         documents=documents,
-        images=_images(blobs, document, keep),
-        referrers=_referrers(client, blobs, model, keep, passed_over),
-        passed_over=tuple(passed_over),
+        images=images,
+        referrers=attached.referrers,
+        passed_over=attached.passed_over,
     )
 
 
@@ -142,39 +141,18 @@ def _read_bundle(blobs: BlobReader, layer: oci.Descriptor) -> BundleDocument:
 
 
 def _images(
-    blobs: BlobReader, document: BundleDocument, keep: Callable[[str], oci.Descriptor]
+    blobs: BlobReader, document: BundleDocument, keep: Callable[[str, str], oci.Descriptor]
 ) -> tuple[EmbeddedImage, ...]:
     """Return the images of the framework table that are in the repository; a bundle may be pushed without them."""
     images = []
     indexes = {pin.accelerator: pin.index for pin in document.images if pin.index is not None}
     for accelerator, digest in sorted(indexes.items()):
         try:
-            entry = oci.ImageEntry(accelerator, keep(digest))
+            entry = oci.ImageEntry(accelerator, keep(digest, oci.INDEX_TYPE))
         except ReferenceNotFound:
             continue
         for pin in document.images:
             if pin.accelerator == accelerator and pin.manifest is not None:
-                keep(pin.manifest)
+                keep(pin.manifest, oci.MANIFEST_TYPE)
         images.append(read_image(blobs, entry, document.images, whole=False))
     return tuple(images)
-
-
-def _referrers(
-    client: RegistryClient,
-    blobs: BlobReader,
-    model: oci.Descriptor,
-    keep: Callable[[str], oci.Descriptor],
-    passed_over: list[str],
-) -> tuple[Referrer, ...]:
-    """Return the referrers that a bundle can hold; anybody may attach anything in a registry."""
-    found: dict[str, Referrer] = {}
-    for descriptor in client.referrers(model.digest)[: oci.MAX_ENTRIES // 2]:
-        digest = str(descriptor["digest"])
-        try:
-            kept = keep(digest)
-            document: Any = loads(blobs.read_at(kept.hex, 0, kept.size_bytes), where=f"{digest}#")
-            kind = str(document.get("artifactType") if isinstance(document, dict) else None)
-            found[digest] = read_referrer(blobs, oci.ReferrerEntry(kind, kept), model, whole=False)
-        except (IntegrityError, ReferenceNotFound) as error:
-            passed_over.append(f"{digest}: {error.message}")
-    return tuple(found[digest] for digest in sorted(found))
