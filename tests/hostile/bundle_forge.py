@@ -477,9 +477,3 @@ def arranged(
     ]
     group = {path: content for path, content in data.items() if not alone(path, content)}
     return Forge(raw=raw, group=group, **values)
-
-
-def group_rows(forge: Forge) -> list[dict[str, Any]]:
-    """The rows of the file table that belong to the group, after `build`."""
-    rows: list[dict[str, Any]] = [row for row in forge.rows if row["path"] in forge.group]
-    return rows
