@@ -907,6 +907,21 @@ def test_text_of_a_stranger_does_not_steer_the_terminal(
         assert not set(printed.out + printed.err) & {"\x1b", "\u202e"}
 
 
+@pytest.mark.parametrize(
+    "yaml",
+    [b"name: trusted\n", b"name: tiny\nversion: 9.9.9\n", b'name: "tin\\x79 "\n'],
+    ids=["name", "version", "escaped"],
+)
+def test_a_manifest_that_is_called_otherwise_is_refused(
+    yaml: bytes, box: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Policies and the library go by bundle.json, runs by model.yml: they must not differ."""
+    (box / "two.mlb").write_bytes(Forge(model_yaml=yaml).build())
+    for command in (["verify", "two.mlb"], ["run", "--dry-run", "two.mlb"]):
+        status, document = run(capsys, *command)
+        assert (status, document["reference"]) == (5, "bundle-corrupt")
+
+
 @pytest.mark.attack(2)
 def test_an_existing_folder_is_never_touched(box: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (box / "good.mlb").write_bytes(Forge().build())

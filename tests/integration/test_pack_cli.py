@@ -147,6 +147,11 @@ def test_a_built_in_name_is_packed(cli: Cli) -> None:
         (("unpack", "net.mlb", "-o", "net"), 2, "usage"),
         (("unpack", "net.mlb", "-o", "no/folder"), 2, "usage"),
         (("verify", "net/model.yml"), 5, "not-a-bundle"),
+        (("verify", "/dev/null"), 5, "not-a-bundle"),
+        (("inspect", ""), 2, "usage"),
+        (("pack", ""), 2, "usage"),
+        (("inspect", "x" * 300), 2, "reference-not-found"),
+        (("inspect", "net.mlb/inside:1"), 2, "reference-not-found"),
         (("unpack", "net"), 5, "not-a-bundle"),
     ],
 )
