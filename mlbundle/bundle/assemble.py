@@ -21,17 +21,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from mlbundle.bundle.output import Held
+
     Progress = Callable[[int, int], None]
     NewReferrer = tuple[bytes, Mapping[str, bytes]]
 
 
 def write_archive(
-    reader: BundleReader, destination: Path, progress: Progress | None = None, *, overwrite: bool = False
+    reader: BundleReader,
+    destination: Path,
+    progress: Progress | None = None,
+    *,
+    overwrite: bool = False,
+    held: Held | None = None,
 ) -> None:
     """Write an open bundle as a file, checking every blob, and every file in a tar, on its way.
 
     The bytes are those that `pack` writes for the same content. Raises UsageError when `destination` exists and
-    `overwrite` is not set, DigestMismatch, StorageFailed; after an error `destination` is as it was.
+    `overwrite` is not set, SourceChanged when what is there is not the file that is `held`, DigestMismatch,
+    StorageFailed; after an error `destination` is as it was.
     """
     if not overwrite and destination.exists():
         raise already_there(destination)
@@ -55,7 +63,7 @@ def write_archive(
         output.write(bytes(END_BYTES))
         output.finish()
         os.fsync(descriptor)
-        publish(temporary, destination, overwrite=overwrite)
+        publish(temporary, destination, overwrite=overwrite, held=held)
 
 
 def with_referrers(reader: BundleReader, added: Sequence[NewReferrer]) -> BundleReader:

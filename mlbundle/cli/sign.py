@@ -32,6 +32,7 @@ SCHEMA = "mlbundle/signed/v1"
 @click.option(
     "-o", "--output", "target", type=click.Path(path_type=Path), help="Write the signed bundle there."
 )
+@click.option("-f", "--force", is_flag=True, help="Replace an existing file; for --output.")
 @network_options
 @output.format_options("table", "json")
 def command(
@@ -41,6 +42,7 @@ def command(
     ssh_key: Path | None,
     passphrase_file: IO[str] | None,
     target: Path | None,
+    force: bool,
     plain_http: bool,
     ca_file: Path | None,
     output_format: str,
@@ -68,9 +70,8 @@ def command(
         assert ssh_key is not None
         return ssh.sign(subject, name, ssh_key)
 
-    digest, where = sign(
-        found, settings, network(plain_http=plain_http, ca_file=ca_file), make, output=target
-    )
+    reach = network(plain_http=plain_http, ca_file=ca_file)
+    digest, where = sign(found, settings, reach, make, output=target, overwrite=force)
     document = {
         "schema": SCHEMA,
         "where": where,

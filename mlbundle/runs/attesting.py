@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from mlbundle import __version__
 from mlbundle.bundle.assemble import with_referrers, write_archive
 from mlbundle.bundle.oci import MANIFEST_TYPE
-from mlbundle.bundle.output import already_there
+from mlbundle.bundle.output import already_there, holding
 from mlbundle.bundle.pack import pack
 from mlbundle.bundle.reader import open_bundle
 from mlbundle.errors import IntegrityError, UsageError
@@ -113,11 +113,13 @@ def sign(
     make: Callable[[Subject, str], Referrer],
     *,
     output: Path | None = None,
+    overwrite: bool = False,
 ) -> tuple[str, str]:
     """Attach what `make(subject, name)` gives to a bundle: in its file, in the library or in its registry.
 
-    With `output` the signed bundle is written there and what was signed stays as it is. Returns the manifest digest
-    and where the signature is now. Raises UsageError for a reference that nothing can be attached to.
+    With `output` the signed bundle is written there, over a file only with `overwrite`, and what was signed stays as
+    it is. Returns the manifest digest and where the signature is now. Raises UsageError for a reference that nothing
+    can be attached to, SourceChanged for a file that somebody replaced meanwhile.
     """
     from mlbundle.runs.opening import client_of, open_found
 
@@ -125,14 +127,13 @@ def sign(
         raise UsageError(
             f"{found.text} is no bundle that can be signed in place", hint="pack it, or name -o FILE"
         )
+    if found.kind == "bundle" and output is None:
+        return _sign_file(found.path, make), str(found.path)
     with open_found(found, settings, network, whole=output is not None or found.kind != "registry") as reader:
         referrer = make(subject_of(reader), label_of(reader))
         if output is not None:
-            write_archive(_with(reader, [referrer]), output)
+            write_archive(_with(reader, [referrer]), output, overwrite=overwrite)
             return reader.manifest_digest, str(output)
-        if found.kind == "bundle":
-            write_archive(_with(reader, [referrer]), found.path, overwrite=True)
-            return reader.manifest_digest, str(found.path)
         if found.kind == "library":
             from mlbundle.runs.exchange import add_to_library
 
@@ -144,6 +145,15 @@ def sign(
                 _put_blob(client, key, data)
             client.put_referrer(MANIFEST_TYPE, referrer.manifest, reader.manifest_digest)
         return reader.manifest_digest, str(found.registry)
+
+
+def _sign_file(path: Path, make: Callable[[Subject, str], Referrer]) -> str:
+    """Replace a bundle file by itself with what `make` gives; two at once come one after the other."""
+    place = path.resolve()
+    with holding(place) as held, open_bundle(place) as reader:
+        referrer = make(subject_of(reader), label_of(reader))
+        write_archive(_with(reader, [referrer]), place, overwrite=True, held=held)
+        return reader.manifest_digest
 
 
 def check_trust(

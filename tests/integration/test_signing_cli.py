@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +14,16 @@ from inprocess import InProcess
 from support import Cli, Outcome, make_bundle
 
 from mlbundle.bundle.assemble import with_referrers, write_archive
+from mlbundle.bundle.output import Output
 from mlbundle.bundle.reader import open_bundle
+from mlbundle.config import load_settings
+from mlbundle.errors import SourceChanged
+from mlbundle.runs import attesting
 from mlbundle.runs.attesting import subject_of
+from mlbundle.runs.opening import Network
 from mlbundle.runs.packing import pack_manifest
-from mlbundle.signing import keys
+from mlbundle.runs.references import Reference
+from mlbundle.signing import keys, sigstore
 from mlbundle.signing.referrers import Layer, Referrer, Subject, make_referrer
 from mlbundle.signing.sigstore import BUNDLE_TYPE
 
@@ -90,3 +98,85 @@ def test_without_a_signature_junk_is_no_damage(cli: Cli, bundle: Path, key: Path
     attach(bundle, [make_referrer(BUNDLE_TYPE, [Layer(BUNDLE_TYPE, bytes(9 << 20))], subject(bundle))])
     refused = cli("verify", bundle, "--key", f"{key}.pub", "--json").error(1, "signature-missing")
     assert "over the cap" in str(refused["context"])
+
+
+def test_two_who_sign_a_file_at_once_both_have_signed(cli: Cli, bundle: Path, tmp_path: Path) -> None:
+    """Each waits for the file, reads what the other left, and adds to it."""
+    private = [tmp_path / f"k{number}" for number in range(4)]
+    for path in private:
+        keys.generate(path)
+
+    def sign(path: Path) -> None:
+        signed = keys.load_private(path)
+        attesting.sign(
+            Reference(kind="bundle", text=str(bundle), path=bundle),
+            load_settings(),
+            Network(),
+            lambda about, name: sigstore.sign(about, name, signed),
+        )
+
+    with ThreadPoolExecutor(len(private)) as pool:
+        list(pool.map(sign, private))
+    assert signers(cli, bundle, *private) == len(private)
+    assert sorted(path.name for path in tmp_path.iterdir() if "partial" in path.name) == []
+
+
+def test_a_file_that_somebody_replaces_while_it_is_signed_stays(
+    bundle: Path, key: Path, tmp_path: Path, packed: bytes
+) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(b"somebody else's")
+
+    def make(about: Subject, name: str) -> Referrer:
+        other.replace(bundle)
+        return sigstore.sign(about, name, keys.load_private(key))
+
+    with pytest.raises(SourceChanged, match="changed while it was read"):
+        attesting.sign(
+            Reference(kind="bundle", text=str(bundle), path=bundle), load_settings(), Network(), make
+        )
+    assert bundle.read_bytes() == b"somebody else's"
+
+
+def test_signing_keeps_the_permissions_of_a_file_and_the_link_to_it(
+    cli: Cli, bundle: Path, key: Path, tmp_path: Path
+) -> None:
+    link = tmp_path / "link.mlb"
+    link.symlink_to(bundle.name)
+    for mode in (0o600, 0o640):
+        bundle.chmod(mode)
+        ok(cli("sign", link, "--key", key, "--json"))
+        assert stat.S_IMODE(bundle.stat().st_mode) == mode
+    assert link.is_symlink()
+    assert signers(cli, bundle, key) == 1
+
+
+def test_what_replaces_a_private_file_is_never_open_to_others(
+    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[int] = []
+    finish = Output.finish
+
+    def look(self: Output) -> None:
+        seen.extend(stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("*.partial"))
+        seen.extend(stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob(".*.partial"))
+        finish(self)
+
+    monkeypatch.setattr(Output, "finish", look)
+    bundle.chmod(0o400)
+    attach(bundle, [make_referrer("application/x", [Layer("a", b"b")], subject(bundle))])
+    assert set(seen) == {0o600}
+    assert stat.S_IMODE(bundle.stat().st_mode) == 0o400
+
+
+def test_sign_replaces_another_file_only_with_force(
+    cli: Cli, bundle: Path, key: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "signed.mlb"
+    target.write_bytes(b"there")
+    refused = cli("sign", bundle, "--key", key, "-o", target, "--json").error(2, "usage")
+    assert "--force" in refused["hint"]
+    assert target.read_bytes() == b"there"
+    ok(cli("sign", bundle, "--key", key, "-o", target, "--force", "--json"))
+    assert signers(cli, target, key) == 1
+    cli("verify", bundle, "--key", f"{key}.pub", "--json").error(1, "signature-missing")
