@@ -211,7 +211,7 @@ def one_frame_for_two(right: str) -> Callable[[], bytes]:
 
 
 for name in ("a.onnx", "b.onnx"):
-    add(f"one_frame_for_two_files_right_for_{name[0]}", 5, one_frame_for_two(name), seen_by_inspect=False)
+    add(f"one_frame_for_two_files_right_for_{name[0]}", 5, one_frame_for_two(name))
 
 # The tar inside is another than the table's; once the diff id is that of the right tar, once that of the wrong one.
 A, B = member("data/a.bin", b"A" * 700), member("data/b.bin", b"B")

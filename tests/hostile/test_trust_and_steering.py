@@ -116,13 +116,15 @@ def test_a_report_that_calls_itself_a_signature_is_none(
 def test_a_signature_among_very_many_referrers(
     box: Path, key: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Anybody may add referrers, so their number must not keep the signature from being found."""
+
     def crowd(forge: Forge) -> Forge:
         return replace(forge, referrers=[*forge.referrers, *(report(str(number)) for number in range(990))])
 
     arguments = signed(box, crowd, key)
     assert run(capsys, "verify", "x.mlb")[0] == 0
     status, document = run(capsys, *arguments)
-    assert (status, document["reference"]) == (5, "signature-invalid")
+    assert (status, len(document["trust"]["signers"])) == (0, 1)
 
 
 LAUGHS = b"a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + b"".join(
