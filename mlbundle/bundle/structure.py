@@ -305,18 +305,16 @@ class _Opening:
             )
 
     def _with_attachments(self, structure: Structure) -> Structure:
-        """Read the manifests of images and referrers; a look without large blobs leaves them out."""
-        if not self._whole:
-            return structure
-        index = structure.index
+        """Read the manifests of images and referrers, which stand among the documents."""
+        index, whole = structure.index, self._whole
         return replace(
             structure,
             images=tuple(
-                read_image(self._source, entry, structure.document.images, whole=True)
+                read_image(self._source, entry, structure.document.images, whole=whole)
                 for entry in index.images
             ),
             referrers=tuple(
-                read_referrer(self._source, entry, index.model, whole=True) for entry in index.referrers
+                read_referrer(self._source, entry, index.model, whole=whole) for entry in index.referrers
             ),
         )
 
