@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING
 import click
 
 from mlbundle.cli import output, units
-from mlbundle.cli.add import show_entry
+from mlbundle.cli.add import entry_document
 from mlbundle.cli.network import network, network_options
 from mlbundle.cli.progress import byte_progress
 
 if TYPE_CHECKING:
+    from mlbundle.config import Settings
+    from mlbundle.registry.reference import RegistryReference
     from mlbundle.runs.exchange import PullPlan
+    from mlbundle.store.entries import LibraryEntry
+
+_MAX_WARNINGS = 10
 
 
 @click.command("pull")
@@ -49,28 +54,83 @@ def command(
     from mlbundle.bundle.assemble import write_archive
     from mlbundle.config import load_settings
     from mlbundle.errors import UsageError
-    from mlbundle.registry.reference import parse
     from mlbundle.runs.exchange import Pull
     from mlbundle.runs.opening import client_of, open_entry
 
     settings, reach = load_settings(), network(plain_http=plain_http, ca_file=ca_file)
-    reference = parse(repository)
+    reference = _reference(repository, settings)
     if target is not None and target.exists() and not force:
         raise UsageError(f"{target} exists already", hint="--force replaces it")
     with client_of(reference, reach) as client:
         pull = Pull(client, reference, settings, images=images)
         plan = pull.plan
-        for text in plan.passed_over:
-            output.warn(f"not taken: {text}")
+        _warn(plan.passed_over)
         if dry_run:
             _show_plan(plan, output_format)
             return
         with byte_progress("pulling") as progress:
-            entry = pull.fetch(progress)
+            try:
+                entry = pull.fetch(progress)
+            except KeyboardInterrupt:
+                output.narrate("what has arrived is kept: the same command goes on where it stopped")
+                raise
     if target is not None:
         with open_entry(entry, settings) as reader, byte_progress("writing") as progress:
             write_archive(reader, target, progress, overwrite=force)
-    show_entry(entry, output_format)
+    _show(entry, plan, output_format)
+
+
+def _reference(text: str, settings: Settings) -> RegistryReference:
+    """Return the reference that a user wrote; raises UsageError, which says so when it is no registry's."""
+    from mlbundle.errors import ReferenceNotFound, UsageError
+    from mlbundle.registry.reference import SCHEME, looks_like_registry, parse
+    from mlbundle.runs.references import WEB_SCHEMES
+    from mlbundle.store.library import Library
+
+    if text.startswith(WEB_SCHEMES) or (not text.startswith(SCHEME) and Path(text).exists()):
+        raise UsageError(
+            f"{text} is no repository of a registry",
+            hint=f"`mlbundle add {text}` takes it into the library; a repository is written oci://HOST/NAME",
+        )
+    if not looks_like_registry(text):
+        try:
+            entry = Library(settings.data_dir).find(text)
+        except ReferenceNotFound:
+            return parse(text)
+        raise UsageError(
+            f"{entry.label} is in the library already",
+            where=entry.source,
+            hint="to bring it from a registry again, name the repository: oci://HOST/NAME:TAG",
+        )
+    return parse(text)
+
+
+def _warn(passed_over: tuple[str, ...]) -> None:
+    for text in passed_over[:_MAX_WARNINGS]:
+        output.warn(f"not taken: {text}")
+    if len(passed_over) > _MAX_WARNINGS:
+        output.warn(f"not taken: {len(passed_over) - _MAX_WARNINGS} more")
+
+
+def _show(entry: LibraryEntry, plan: PullPlan, output_format: str) -> None:
+    fetched_bytes = plan.size_bytes - plan.here_bytes
+    if output_format == "json":
+        output.document({
+            **entry_document(entry),
+            "fetched_bytes": fetched_bytes,
+            "already_here": plan.here_bytes,
+            "passed_over": list(plan.passed_over),
+        })  # fmt: skip
+        return
+    rows = [
+        ("name", entry.label),
+        ("manifest", entry.manifest_digest),
+        ("set", entry.set_digest),
+        ("size", units.size(entry.size_bytes)),
+        ("fetched", f"{units.size(fetched_bytes)}; {units.size(plan.here_bytes)} were already here"),
+        ("from", entry.source),
+    ]
+    output.table(("in the library", ""), rows)
 
 
 def _show_plan(plan: PullPlan, output_format: str) -> None:

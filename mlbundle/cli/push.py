@@ -14,6 +14,8 @@ from mlbundle.cli.progress import byte_progress
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mlbundle.runs.exchange import Pushed
+
 
 @click.command("push")
 @click.argument("reference", shell_complete=complete_reference)
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 @click.option(
     "--mount-from", metavar="REPOSITORY", help="Repository of the same registry that has some blobs."
 )
+@click.option("-f", "--force", is_flag=True, help="Replace what the tag names now.")
 @click.option(
     "-n", "--dry-run", is_flag=True, help="Check the bundle and say what would be sent; send nothing."
 )
@@ -35,6 +38,7 @@ def command(
     without_images: bool,
     mirror_images: bool,
     mount_from: str | None,
+    force: bool,
     dry_run: bool,
     plain_http: bool,
     ca_file: Path | None,
@@ -44,22 +48,30 @@ def command(
 
     REFERENCE is what `mlbundle inspect` takes, REPOSITORY is HOST/NAME with or without :TAG (the version otherwise)
     or HOST/ alone, where the model's name is the repository. Blobs that are there are not sent; the tag comes last.
+    A tag that names another bundle stays as it is, unless with --force.
     """
     from mlbundle.config import load_settings
+    from mlbundle.registry.client import client_for
     from mlbundle.runs.exchange import push, push_target
     from mlbundle.runs.mirror import mirror
-    from mlbundle.runs.opening import client_of, open_reference
+    from mlbundle.runs.opening import open_reference
 
     settings, reach = load_settings(), network(plain_http=plain_http, ca_file=ca_file)
     with open_reference(reference, settings, reach) as reader:
-        target = push_target(repository, reader)
+        target = push_target(repository, reader, images=not without_images)
         if dry_run:
             _show_plan(str(target), reader.size_bytes, len(reader.structure.blobs()), output_format)
             return
-        with client_of(target, reach) as client:
+        with client_for(target, to_push=True, **reach.settings()) as client:
             with byte_progress("pushing") as progress:
                 pushed = push(
-                    reader, client, target, progress, images=not without_images, from_repository=mount_from
+                    reader,
+                    client,
+                    target,
+                    progress,
+                    images=not without_images,
+                    from_repository=mount_from,
+                    force=force,
                 )
             mirrored = mirror(reader, client, reach, report=output.narrate) if mirror_images else ()
     if output_format == "json":
@@ -67,12 +79,19 @@ def command(
         return
     rows = [
         ("pushed", pushed.reference),
-        ("blobs", f"{pushed.blobs}, {units.size(pushed.size_bytes)}"),
+        ("content", _counts(pushed)),
         ("images", ", ".join(pushed.images) or "-"),
         ("attached", str(pushed.referrers)),
         *(("mirrored", name) for name in mirrored),
     ]
     output.table(("bundle", ""), rows)
+
+
+def _counts(pushed: Pushed) -> str:
+    return (
+        f"{pushed.blobs} blobs, {units.size(pushed.size_bytes)};"
+        f" {pushed.sent_blobs} sent, {units.size(pushed.sent_bytes)}"
+    )
 
 
 def _show_plan(target: str, size_bytes: int, blobs: int, output_format: str) -> None:

@@ -40,6 +40,10 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
 
 MANIFEST_TYPES = (MANIFEST_TYPE, INDEX_TYPE)
+DOCKER_INDEX_TYPE = "application/vnd.docker.distribution.manifest.list.v2+json"
+DOCKER_MANIFEST_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
+ALL_MANIFEST_TYPES = (*MANIFEST_TYPES, DOCKER_INDEX_TYPE, DOCKER_MANIFEST_TYPE)
+"""What may stand under a tag that others wrote."""
 _MAX_PAGES = 200
 _MAX_TAGS = 100_000
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
@@ -58,8 +62,9 @@ class RegistryClient:
     """One repository of a registry; a context manager; safe to use from several threads.
 
     `host` is the name of the registry (`docker.io`, `ghcr.io`, `localhost:5000`), `credentials` are instead of those
-    that docker's settings hold. Every method raises RegistryUnavailable when nothing useful answers, RegistryDenied
-    when the registry says no, RegistryAnswerInvalid when it answers what it may not.
+    that docker's settings hold; with `to_push` the right to push is asked for from the first request on, so that
+    nobody finds out late that it lacks. Every method raises RegistryUnavailable when nothing useful answers,
+    RegistryDenied when the registry says no, RegistryAnswerInvalid when it answers what it may not.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class RegistryClient:
         ca_file: Path | None = None,
         credentials: Credentials | None = None,
         policy: Policy | None = None,
+        to_push: bool = False,
     ) -> None:
         self.reference = RegistryReference(host, repository)
         self.transport = Transport(
@@ -82,6 +88,7 @@ class RegistryClient:
         self._origin = Origin.of(self._base)
         self._auth = Authorizer(self.transport, host, credentials)
         self._fallback_lock = threading.Lock()
+        self._to_push = to_push
         self.monolithic = upload.wants_monolithic(self.reference.api_host)
 
     @property
@@ -372,6 +379,7 @@ class RegistryClient:
 
         Credentials go along only to the registry itself. Raises RegistryDenied when they do not help.
         """
+        push = push or self._to_push
         scope = f"repository:{self.reference.repository}:{'pull,push' if push else 'pull'}"
         if also_pull is not None:
             scope += f" repository:{also_pull}:pull"

@@ -43,6 +43,14 @@ class BlobOrder:
     chunks: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """What the repository did not have: the number of blobs and the sum of their sizes."""
+
+    blobs: int
+    size_bytes: int
+
+
 def fetch_blob(
     client: RegistryClient,
     order: BlobOrder,
@@ -207,19 +215,22 @@ def upload_many(
     *,
     from_repository: str | None = None,
     threads: int = THREADS,
-) -> None:
+) -> Sent:
     """Send the blobs that the repository lacks, several at once; the first error stops the others and is raised.
 
-    Blobs are taken over from `from_repository` of the same registry where it has them. `progress` as for fetch_many.
+    Returns what was sent. Blobs are taken over from `from_repository` of the same registry where it has them.
+    `progress` as for fetch_many.
     """
+    sent: list[int] = []
 
     def send(order: BlobOrder, tell: Progress) -> None:
         if from_repository is not None and client.mount_blob(order.hex, from_repository):
             tell(order.size_bytes, order.size_bytes)
-        else:
-            client.upload_blob(order.hex, order.size_bytes, source, tell)
+        elif client.upload_blob(order.hex, order.size_bytes, source, tell):
+            sent.append(order.size_bytes)
 
     _at_once(client.transport, orders, send, progress, threads)
+    return Sent(len(sent), sum(sent))
 
 
 class _Crew:

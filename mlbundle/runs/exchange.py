@@ -10,8 +10,10 @@ from mlbundle.bundle.reader import open_blobs
 from mlbundle.errors import UsageError
 from mlbundle.platforms import this_architecture
 from mlbundle.registry.blobs import RegistryBlobs
+from mlbundle.registry.client import ALL_MANIFEST_TYPES
 from mlbundle.registry.transfer import BlobOrder, fetch_many, upload_many
-from mlbundle.runs.remote import RemoteBundle, look_up
+from mlbundle.runs.remote import RESERVED_TAGS, RemoteBundle, look_up
+from mlbundle.store.copying import receive_bytes
 from mlbundle.store.library import Library
 
 if TYPE_CHECKING:
@@ -26,17 +28,22 @@ if TYPE_CHECKING:
 
     Progress = Callable[[int, int], None]
 
-IMAGE_CHOICES = ("auto", "all", "none")
+_MAX_TAG = 128
 
 
 @dataclass(frozen=True)
 class Pushed:
-    """A bundle that is in a registry now; `size_bytes` is the sum of its blobs, sent or there already."""
+    """A bundle that is in a registry now: `sent_blobs` of its `blobs` were not there before.
+
+    `size_bytes` and `sent_bytes` are the sums of their sizes; manifests do not count.
+    """
 
     reference: str
     manifest_digest: str
     size_bytes: int
     blobs: int
+    sent_bytes: int
+    sent_blobs: int
     images: tuple[str, ...]
     referrers: int
 
@@ -48,6 +55,8 @@ class Pushed:
             "manifest_digest": self.manifest_digest,
             "size": self.size_bytes,
             "blobs": self.blobs,
+            "sent_bytes": self.sent_bytes,
+            "sent_blobs": self.sent_blobs,
             "images": list(self.images),
             "referrers": self.referrers,
         }
@@ -82,8 +91,11 @@ class PullPlan:
         }
 
 
-def push_target(text: str, reader: BundleReader) -> RegistryReference:
-    """Return where a bundle goes: `HOST/` alone gets the model's name, and what has no tag gets the version."""
+def push_target(text: str, reader: BundleReader, *, images: bool = True) -> RegistryReference:
+    """Return where a bundle goes: `HOST/` alone gets the model's name, and what has no tag gets the version.
+
+    Raises UsageError for a tag that is taken, or too long for the images that go with it.
+    """
     from mlbundle.registry.reference import parse, repository_name
 
     if text.endswith("/"):
@@ -93,7 +105,26 @@ def push_target(text: str, reader: BundleReader) -> RegistryReference:
         raise UsageError(
             "a bundle has its own digest and can't be pushed as another", hint="name a repository and a tag"
         )
-    return reference if reference.tag else reference.with_(tag=reader.tag)
+    reference = reference if reference.tag else reference.with_(tag=reader.tag)
+    _check_tag(reference, [image.accelerator for image in reader.structure.images] if images else [])
+    return reference
+
+
+def _check_tag(reference: RegistryReference, accelerators: list[str]) -> None:
+    tag = reference.tag or ""
+    if tag.startswith(RESERVED_TAGS):
+        raise UsageError(
+            f"tags that begin with {' or '.join(RESERVED_TAGS)} stand for images and referrers",
+            where=str(reference),
+            hint="name another tag: HOST/NAME:TAG",
+        )
+    longest = max((oci.image_ref(accelerator, tag) for accelerator in accelerators), key=len, default=tag)
+    if len(longest) > _MAX_TAG:
+        raise UsageError(
+            f"the tag of an image would have {len(longest)} characters, {_MAX_TAG} are allowed",
+            where=longest,
+            hint="name a shorter tag, or leave the images out with --without-images",
+        )
 
 
 def push(
@@ -104,14 +135,17 @@ def push(
     *,
     images: bool = True,
     from_repository: str | None = None,
+    force: bool = False,
 ) -> Pushed:
     """Send a bundle to the repository of `client`, under the tag of `reference` or else its version.
 
     Blobs go first, then what is attached, and the tag comes last, so nobody finds a bundle that is not whole or lacks
-    its signature. Blobs are mounted from
-    `from_repository` where the registry can. Raises DigestMismatch and what the client raises.
+    its signature. Blobs are mounted from `from_repository` where the registry can. Raises UsageError when the tag
+    names something else, unless with `force`; DigestMismatch and what the client raises.
     """
     tag = reference.tag or reader.tag
+    if not force:
+        _check_free(client, reference.with_(tag=tag), reader.manifest_digest)
     structure = reader.structure
     embedded = structure.images if images else ()
     # Registries keep manifests apart from blobs.
@@ -125,9 +159,9 @@ def push(
     orders = [
         BlobOrder(key, size)
         for key, size in structure.blobs().items()
-        if key not in manifests and (key in needed or key not in left_out)
+        if key in needed or (key not in manifests and key not in left_out)
     ]
-    upload_many(client, orders, reader.source, progress, from_repository=from_repository)
+    sent = upload_many(client, orders, reader.source, progress, from_repository=from_repository)
     for image in embedded:
         _push_image(reader, client, image, tag)
     if structure.referrers:
@@ -140,9 +174,22 @@ def push(
         manifest_digest=digest,
         size_bytes=sum(order.size_bytes for order in orders),
         blobs=len(orders),
+        sent_bytes=sent.size_bytes,
+        sent_blobs=sent.blobs,
         images=tuple(_platforms(embedded)),
         referrers=len(structure.referrers),
     )
+
+
+def _check_free(client: RegistryClient, reference: RegistryReference, digest: str) -> None:
+    assert reference.tag is not None
+    there = client.head_manifest(reference.tag, ALL_MANIFEST_TYPES)
+    if there is not None and there != digest:
+        raise UsageError(
+            f"the tag names {there}, not {digest}",
+            where=str(reference),
+            hint="--force replaces it; HOST/NAME:TAG names another tag",
+        )
 
 
 def _push_image(reader: BundleReader, client: RegistryClient, image: EmbeddedImage, tag: str) -> None:
@@ -213,11 +260,11 @@ class Pull:
         """
         library, found = self._library, self._found
         with library.adding():
-            for key, data in found.documents.items():
-                with library.store.receive(key, len(data)) as partial:
-                    if partial is not None:
-                        partial.write(memoryview(data)[partial.received_bytes :])
-            fetch_many(self._client, self._orders, library.store, progress)
+            documents = self._documents()
+            for key, data in documents.items():
+                receive_bytes(library.store, key, data)
+            orders = [order for order in self._orders if order.hex not in documents]
+            fetch_many(self._client, orders, library.store, progress)
             index = found.index(self._whole_accelerators())
             reader = open_blobs(library.store, index)
             blobs = {**reader.structure.blobs(), **dict(self._kept())}
@@ -233,6 +280,15 @@ class Pull:
                 merge_index=oci.merge_indexes,
             )
 
+    def _documents(self) -> dict[str, bytes]:
+        """Return the manifests that are wanted, and what of the blobs is one: nothing that is here is asked for."""
+        found = self._found
+        wanted = {found.model.hex, *(referrer.manifest.hex for referrer in found.referrers)}
+        for image, platform in self._chosen:
+            wanted |= {image.index.hex, platform.manifest.hex}
+        wanted |= {order.hex for order in self._orders}
+        return {key: data for key, data in found.documents.items() if key in wanted}
+
     def _make_orders(self) -> Iterator[BlobOrder]:
         found = self._found
         chunks = {entry.path: entry.sha256 for entry in found.document.chunks}
@@ -240,7 +296,7 @@ class Pull:
         for layer in found.manifest.layers:
             yield BlobOrder(layer.hex, layer.size_bytes, chunks.get(layer.path or "", ()))
         for referrer in found.referrers:
-            for blob in (referrer.config, *referrer.layers):
+            for blob in referrer.blobs:
                 yield BlobOrder(blob.hex, blob.size_bytes)
         for _, platform in self._chosen:
             for blob in (platform.config, *platform.layers):
@@ -264,9 +320,20 @@ class Pull:
                 yield blob.hex, blob.size_bytes
 
 
-def index_of(client: RegistryClient, blobs: RegistryBlobs, reference: RegistryReference) -> bytes:
-    """Return the `index.json` that a bundle in a registry would have as a file."""
-    return look_up(client, blobs, reference).index()
+def index_of(
+    client: RegistryClient,
+    blobs: RegistryBlobs,
+    reference: RegistryReference,
+    report: Callable[[str], None] = lambda _line: None,
+) -> bytes:
+    """Return the `index.json` that a bundle in a registry would have as a file.
+
+    `report` is told, in a line each, what is attached there and can't be in a bundle.
+    """
+    found = look_up(client, blobs, reference)
+    for line in found.passed_over:
+        report(f"not taken: {line}")
+    return found.index()
 
 
 def add_to_library(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from mlbundle.bundle.attachments import EmbeddedImage, Referrer, read_image
 from mlbundle.bundle.checked import read_document
 from mlbundle.bundle.digests import PREFIX
 from mlbundle.bundle.document import BundleDocument, parse_bundle
-from mlbundle.bundle.plan import BUNDLE_LAYER
+from mlbundle.bundle.layout import BUNDLE_LAYER
 from mlbundle.bundle.strictjson import MAX_BYTES, loads
 from mlbundle.errors import NotABundle, ReferenceNotFound, UsageError
 from mlbundle.runs.attached import find_referrers
@@ -20,10 +21,15 @@ if TYPE_CHECKING:
 
     from mlbundle.bundle.blobs import BlobReader
     from mlbundle.registry.blobs import RegistryBlobs
-    from mlbundle.registry.client import RegistryClient
+    from mlbundle.registry.client import Manifest, RegistryClient
     from mlbundle.registry.reference import RegistryReference
 
+RESERVED_TAGS = ("fw.", "sha256-")
+"""How tags begin that are no versions: those of images, and of lists of referrers."""
+
 _MAX_TAGS_SHOWN = 10
+_NUMBER = re.compile(r"([0-9]+)")
+_DIGITS = 128
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,7 @@ def look_up(client: RegistryClient, blobs: RegistryBlobs, reference: RegistryRef
     Raises ReferenceNotFound, NotABundle for an artifact of another kind, BundleCorrupt, DigestMismatch, and the
     errors of the client.
     """
-    found = client.get_manifest(reference.manifest or _only_tag(client))
+    found = _find(client, reference)
     where = f"{reference}#"
     _check_kind(found.media_type, found.data, str(reference))
     documents = {blobs.add_document(found.data): found.data}
@@ -98,9 +104,27 @@ def look_up(client: RegistryClient, blobs: RegistryBlobs, reference: RegistryRef
     )
 
 
+def _find(client: RegistryClient, reference: RegistryReference) -> Manifest:
+    try:
+        return client.get_manifest(reference.manifest or _only_tag(client))
+    except ReferenceNotFound as error:
+        versions = _versions(client) if reference.manifest else []
+        if not versions:
+            raise
+        shown = ", ".join(versions[-_MAX_TAGS_SHOWN:])
+        raise ReferenceNotFound(error.message, where=str(reference), hint=f"it has: {shown}") from error
+
+
+def _versions(client: RegistryClient) -> list[str]:
+    """Return the tags of bundles, 1.9 before 1.10: registries list them in any order."""
+    tags = [tag for tag in client.tags() if not tag.startswith(RESERVED_TAGS)]
+    return sorted(
+        tags, key=lambda tag: [(part.isdigit(), part.zfill(_DIGITS)) for part in _NUMBER.split(tag)]
+    )
+
+
 def _only_tag(client: RegistryClient) -> str:
-    tags = client.tags()
-    versions = [tag for tag in tags if not tag.startswith(("fw.", "sha256-"))]
+    versions = _versions(client)
     if len(versions) == 1:
         return versions[0]
     if not versions:

@@ -12,7 +12,7 @@ from mlbundle.store.partial import BLOCK_BYTES, check_space
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mlbundle.bundle.blobs import BlobReader, PartialBlob
+    from mlbundle.bundle.blobs import BlobReader, BlobSink, PartialBlob
     from mlbundle.store.blobs import BlobStore
 
 _THREADS = 2
@@ -43,6 +43,30 @@ def copy_blobs(
     errors = [error for future in futures if (error := future.exception()) is not None]
     for error in sorted(errors, key=lambda error: isinstance(error, _Stopped)):
         raise error
+
+
+def receive_bytes(sink: BlobSink, hexadecimal: str, data: bytes) -> None:
+    """See that a blob that is in memory is on disk too; what an earlier try left and a power cut spoilt is forgotten.
+
+    Raises DigestMismatch when the bytes do not have the digest, StorageFailed.
+    """
+    while not _received(sink, hexadecimal, data):
+        pass
+
+
+def _received(sink: BlobSink, hexadecimal: str, data: bytes) -> bool:
+    """Take bytes in; False when what an earlier try had left was wrong, and is gone now."""
+    left_bytes = 0
+    try:
+        with sink.receive(hexadecimal, len(data)) as partial:
+            if partial is not None:
+                left_bytes = partial.received_bytes
+                partial.write(memoryview(data)[left_bytes:])
+    except DigestMismatch:
+        if not left_bytes:
+            raise
+        return False
+    return True
 
 
 class _Stopped(Exception):
