@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,10 @@ from mlbundle.cli.params import complete_reference
 from mlbundle.cli.progress import byte_progress
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mlbundle.signing.trust import Trust
+    from mlbundle.store.entries import LibraryEntry
 
 
 @click.command("verify")
@@ -41,28 +45,30 @@ def command(
     ca_file: Path | None,
     output_format: str,
 ) -> None:
-    """Check every byte of a bundle against its digests.
+    """Check every byte of a bundle against its digests, and its signatures against the trust policy if there is one.
 
     Exit code 0 when all is as it should be, 5 when it is not, 1 when a signature is wanted and there is none that
     is trusted.
     """
     from mlbundle.bundle.verify import verify_reader
     from mlbundle.config import load_settings
-    from mlbundle.runs.attesting import check_trust
-    from mlbundle.runs.opening import open_reference
+    from mlbundle.runs.attesting import check_trust, load_rules
+    from mlbundle.runs.opening import open_found
+    from mlbundle.runs.references import resolve
 
     settings = load_settings()
-    wanted = require_signature or policy is not None or bool(keys)
+    rules = load_rules(policy=policy, keys=keys, settings=settings, needed=require_signature)
     trust: Trust | None = None
+    found = resolve(reference, settings)
+    reach = network(plain_http=plain_http, ca_file=ca_file)
     with (
-        open_reference(
-            reference, settings, network(plain_http=plain_http, ca_file=ca_file), packed=True
-        ) as reader,
+        _naming_origin(found.entry),
+        open_found(found, settings, reach, packed=True) as reader,
         byte_progress("verifying") as progress,
     ):
         verified = verify_reader(reader, progress)
-        if wanted:
-            trust = check_trust(reader, policy=policy, keys=keys, settings=settings)
+        if rules is not None:
+            trust = check_trust(reader, rules)
     if output_format == "json":
         output.document({**verified.to_document(), "trust": _trust_document(trust)})
         return
@@ -74,7 +80,7 @@ def command(
         ("files", str(len(verified.files))),
     ]
     rows += [("image", platform) for platform in verified.images]
-    rows += [("attached", attachment_name(kind)) for kind in verified.referrers]
+    rows += [("attached", _attached(attachment_name(kind), trust)) for kind in verified.referrers]
     if trust is not None:
         rows += [("signed by", signer.identity or signer.key_id) for signer in trust.signers]
     output.table(("bundle", ""), rows)
@@ -82,6 +88,23 @@ def command(
         for warning in trust.warnings:
             output.warn(warning)
     warn_of_pickles(verified.pickles)
+
+
+def _attached(name: str, trust: Trust | None) -> str:
+    return f"{name} (not checked: --key or --trust)" if trust is None and "signature" in name else name
+
+
+@contextmanager
+def _naming_origin(entry: LibraryEntry | None) -> Iterator[None]:
+    """Say of a damaged bundle of the library how it is mended: by getting it again where it came from."""
+    from mlbundle.errors import IntegrityError, SignatureInvalid
+
+    try:
+        yield
+    except IntegrityError as error:
+        if entry is not None and not isinstance(error, SignatureInvalid):
+            error.hint = entry.mending_hint
+        raise
 
 
 def _trust_document(trust: Trust | None) -> dict[str, Any] | None:

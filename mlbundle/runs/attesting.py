@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from mlbundle.runs.network import Network
     from mlbundle.runs.references import Reference
     from mlbundle.signing.keys import PrivateKey
+    from mlbundle.signing.policy import Policy
     from mlbundle.signing.provenance import Dependency
     from mlbundle.signing.referrers import Referrer
     from mlbundle.signing.trust import Trust
@@ -156,28 +158,34 @@ def _sign_file(path: Path, make: Callable[[Subject, str], Referrer]) -> str:
         return reader.manifest_digest
 
 
-def check_trust(
-    reader: BundleReader, *, policy: Path | None, keys: Sequence[Path], settings: Settings
-) -> Trust:
-    """Return why a bundle is trusted: by the keys, by the policy, else by `trust.yml` among the settings.
+def load_rules(
+    *, policy: Path | None, keys: Sequence[Path], settings: Settings, needed: bool = False
+) -> Policy | None:
+    """Return who is trusted: by the keys, by the policy, else by `trust.yml` among the settings, if it is there.
 
-    Raises SignatureMissing, SignatureInvalid, and UsageError when nothing says whom to trust.
+    Raises UsageError and ReferenceNotFound for keys and policies that can't be used, and when nothing says whom to
+    trust and that is `needed`.
     """
     from mlbundle.signing.keys import load_public
-    from mlbundle.signing.policy import Policy, load_policy
-    from mlbundle.signing.trust import check
+    from mlbundle.signing.policy import load_policy, policy_of_keys
 
     default = settings.config_dir / POLICY_FILE
-    rules: Policy | list[Any]
     if keys:
-        rules = [load_public(path) for path in keys]
-    elif policy is not None or default.is_file():
-        rules = load_policy(policy or default)
-    else:
+        return policy_of_keys([load_public(path) for path in keys])
+    if policy is not None or os.path.lexists(default):
+        return load_policy(policy or default)
+    if needed:
         raise UsageError(
             "nothing says whose signature is wanted",
             hint=f"--trust POLICY, --key PUBLIC-KEY, or a policy in {default}",
         )
+    return None
+
+
+def check_trust(reader: BundleReader, rules: Policy) -> Trust:
+    """Return why a bundle is trusted; raises SignatureMissing, SignatureInvalid, ToolMissing."""
+    from mlbundle.signing.trust import check
+
     return check(_signatures(reader), subject_of(reader), reader.document.model_name, rules)
 
 

@@ -25,6 +25,7 @@ Algorithm = Literal["ed25519", "ecdsa-p256"]
 
 MAX_KEY_BYTES = 64 << 10
 _MAKE_ONE = "make a key with `mlbundle keygen PATH`"
+_ASK_FOR_IT = "name the public half, a file that ends in .pub: whoever signs has it"
 _OTHERS_MAY_READ = 0o077
 
 
@@ -109,6 +110,10 @@ def generate(path: Path, passphrase: str | None = None) -> PublicKey:
 
     if passphrase is not None and not passphrase:
         raise UsageError("the passphrase is empty", hint="leave it out for a key without one")
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"the folder {path.parent} does not exist", where=str(path), hint="make it, or name another place"
+        )
     for taken in (path, public_path(path)):
         _refuse_taken(taken)
     key = ed25519.Ed25519PrivateKey.generate()
@@ -136,7 +141,14 @@ def load_private(path: Path, passphrase: Callable[[], str] | None = None) -> Pri
     from cryptography.hazmat.primitives.asymmetric import ed25519
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    content = _read(path, private=True)
+    content, mode = _read(path, _MAKE_ONE)
+    if b"PUBLIC KEY-----" in content:
+        raise UsageError(
+            "this is the public half of a key, and signing needs the private one",
+            where=str(path),
+            hint="name the file without .pub",
+        )
+    _refuse_open(mode, path)
     _refuse_foreign_private(content, path)
     secret: bytes | None = None
     if b"-----BEGIN ENCRYPTED PRIVATE KEY-----" in content:
@@ -148,8 +160,15 @@ def load_private(path: Path, passphrase: Callable[[], str] | None = None) -> Pri
     try:
         key = load_pem_private_key(content, password=secret)
     except (ValueError, TypeError, UnsupportedAlgorithm):
-        what = "the passphrase is wrong, or the key is damaged" if secret else "the key is damaged"
-        raise UsageError(what, where=str(path), hint=_MAKE_ONE) from None
+        if secret:
+            raise UsageError(
+                "the passphrase is wrong, or the key is damaged", where=str(path), hint="try again"
+            ) from None
+        raise UsageError(
+            "not a private key, or a damaged one",
+            where=str(path),
+            hint="it begins with -----BEGIN PRIVATE KEY-----; " + _MAKE_ONE,
+        ) from None
     if not isinstance(key, ed25519.Ed25519PrivateKey):
         raise UsageError("signing needs an Ed25519 key", where=str(path), hint=_MAKE_ONE)
     return PrivateKey(key, _public(key.public_key(), str(path)))
@@ -163,7 +182,7 @@ def load_public(source: Path | bytes, *, where: str | None = None) -> PublicKey:
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    content = _read(source, private=False) if isinstance(source, Path) else source
+    content = _read(source, _ASK_FOR_IT)[0] if isinstance(source, Path) else source
     place = where or (str(source) if isinstance(source, Path) else "public key")
     if b"PRIVATE KEY-----" in content:
         raise UsageError(
@@ -194,31 +213,37 @@ def _public(key: Any, where: str) -> PublicKey:
     return PublicKey(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo), algorithm)
 
 
-def _read(path: Path, *, private: bool) -> bytes:
+def _read(path: Path, hint: str) -> tuple[bytes, int]:
+    """Return what a file holds, and its mode; `hint` is for one that is not there."""
+    if path == Path():
+        raise UsageError("no key is named", hint=hint)
     try:
         # A fifo would wait for a writer for ever.
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
-                raise UsageError("a key is a regular file", where=str(path))
-            if private and status.st_mode & _OTHERS_MAY_READ:
-                raise UsageError(
-                    f"others may read this private key (mode {stat.S_IMODE(status.st_mode):04o})",
-                    where=str(path),
-                    hint=f"chmod 600 {path}; make a new key if somebody could have read it",
-                )
+                raise UsageError("a key is a regular file", where=str(path), hint=hint)
             content = os.read(descriptor, MAX_KEY_BYTES + 1)
         finally:
             os.close(descriptor)
     except FileNotFoundError:
-        raise ReferenceNotFound("there is no such key", where=str(path), hint=_MAKE_ONE) from None
+        raise ReferenceNotFound("there is no such key", where=str(path), hint=hint) from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise StorageFailed(f"can't read the key: {reason}", where=str(path)) from error
     if len(content) > MAX_KEY_BYTES:
         raise UsageError("too large for a key", where=str(path))
-    return content
+    return content, status.st_mode
+
+
+def _refuse_open(mode: int, path: Path) -> None:
+    if mode & _OTHERS_MAY_READ:
+        raise UsageError(
+            f"others may read this private key (mode {stat.S_IMODE(mode):04o})",
+            where=str(path),
+            hint=f"chmod 600 {path}; make a new key if somebody could have read it",
+        )
 
 
 def _refuse_foreign_private(content: bytes, path: Path) -> None:
@@ -230,8 +255,6 @@ def _refuse_foreign_private(content: bytes, path: Path) -> None:
             where=str(path),
             hint="sign with cosign (its public key can be trusted here), or " + _MAKE_ONE,
         )
-    if b"PUBLIC KEY-----" in content:
-        raise UsageError("this is a public key", where=str(path), hint="name the private one, without .pub")
 
 
 def _refuse_taken(path: Path) -> None:

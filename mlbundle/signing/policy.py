@@ -6,7 +6,7 @@ Read by the loader of the manifests, so every problem has its line and column.
 from __future__ import annotations
 
 import stat
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -101,15 +101,22 @@ def _read(path: Path) -> bytes:
 def _broken(path: Path, problems: Sequence[Problem]) -> UsageError:
     from mlbundle.manifest.problems import in_order, printable
 
-    ordered = in_order(problems)
+    ordered = [_explained(problem) for problem in in_order(problems)]
     count = "1 problem" if len(ordered) == 1 else f"{len(ordered)} problems"
     first = ordered[0]
     return UsageError(
         f"the trust policy has {count}",
         where=printable(f"{path}:{first.line}:{first.column}"),
-        context=[str(problem) for problem in ordered[:_SHOWN_PROBLEMS]],
+        # The hint of the first problem is that of the error, and is not said twice.
+        context=[str(replace(first, hint=None)), *map(str, ordered[1:_SHOWN_PROBLEMS])],
         hint=first.hint,
     )
+
+
+def _explained(problem: Problem) -> Problem:
+    if problem.pointer == "" and problem.message == "the key 'schema' is missing":
+        return replace(problem, expected=None, hint=f"begin it with the line  schema: {SCHEMA}")
+    return problem
 
 
 def _rule(view: View, index: int, folder: Path) -> Rule:
@@ -164,7 +171,15 @@ def _each(view: View, index: int, key: str, parse: Callable[[str], Any]) -> tupl
 def _key(text: str, folder: Path) -> PublicKey:
     if text.lstrip().startswith(_PEM):
         return load_public(text.encode("utf-8"))
-    return load_public(folder / text)
+    path = folder / text
+    try:
+        return load_public(path)
+    except ReferenceNotFound as error:
+        raise ReferenceNotFound(
+            f"there is no key {path}",
+            where=error.where,
+            hint="keys are named relative to the folder of the policy",
+        ) from None
 
 
 def _signer(text: str) -> SshSigner:

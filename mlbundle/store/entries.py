@@ -67,6 +67,14 @@ class LibraryEntry:
         """`name:version@sha256:<12 hex>`: finds this entry and no other, unless 12 digits are too few."""
         return f"{self.label}@{self.manifest_digest[: len(PREFIX) + _SHOWN_DIGITS]}"
 
+    @property
+    def mending_hint(self) -> str:
+        """What to do when a blob of the bundle is damaged."""
+        return (
+            "`mlbundle repair` puts what is damaged aside; then add or pull the bundle again, "
+            f"which came from {self.source}"
+        )
+
     def to_document(self) -> dict[str, Any]:
         """Return the entry as its JSON document."""
         return {

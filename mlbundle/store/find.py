@@ -5,8 +5,9 @@
     name[:version]@sha256:<hex>      the bundle whose manifest digest begins so (at least 7 digits)
     sha256:<hex>   @<hex>            the same, whatever its name
 
-Names may hold anything, colons and at signs too. A text with a digest at its end is a digest reference and nothing
-else: no bundle can be found under a name that was chosen to look like the digest of another.
+Names may hold anything. A text with a digest at its end is a digest reference and nothing else, and a name with a
+colon or an at sign in it does not stand for its highest version: so no bundle can be found under a name that was
+chosen to look like the version, or the digest, of another.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 LEAST_DIGITS = 7
 _BY_DIGEST = re.compile(r"(?:(?P<label>.+)@)?sha256:(?P<hex>[0-9A-Fa-f]+)", re.ASCII | re.DOTALL)
 _BY_DIGITS = re.compile(r"@(?:sha256:)?(?P<hex>[0-9A-Fa-f]+)", re.ASCII)
+_NOT_IN_NAMES = frozenset(":@")
 _SHOWN = 10
 
 
@@ -53,6 +55,25 @@ def find_entry(entries: Sequence[LibraryEntry], text: str) -> LibraryEntry:
     return found[0]
 
 
+def named_entries(entries: Sequence[LibraryEntry], text: str) -> list[LibraryEntry]:
+    """Return, in order, all entries that a reference without a digest may be about: of that label, else of that name."""
+    wanted = _plain(text)
+    found = [entry for entry in entries if _plain(entry.label) == wanted]
+    return sorted(found or [entry for entry in entries if _plain(entry.name) == wanted], key=sort_key)
+
+
+def taken_over(before: Sequence[LibraryEntry], new: LibraryEntry) -> LibraryEntry | None:
+    """Return what the bare name of a new entry meant before, if it means the new one now.
+
+    Of several entries that it meant, one is returned; None when it meant none, or still means what it meant.
+    """
+    if any(entry.manifest_digest == new.manifest_digest for entry in before):
+        return None
+    meant = _by_name(before, new.name)
+    now = _by_name([*before, new], new.name)
+    return meant[0] if meant and new in now else None
+
+
 def sort_key(entry: LibraryEntry) -> tuple[Any, ...]:
     """Order entries by name, then version (those that can't be compared first), then digest."""
     return entry.name, _version_key(entry.version), entry.version, entry.manifest_digest
@@ -75,11 +96,13 @@ def _by_digest(entries: Sequence[LibraryEntry], label: str | None, digits: str) 
 def _by_name(entries: Sequence[LibraryEntry], text: str) -> list[LibraryEntry]:
     wanted = _plain(text)
     versioned = [entry for entry in entries if _plain(entry.label) == wanted]
+    if versioned or not _NOT_IN_NAMES.isdisjoint(wanted):
+        return versioned
     named = [entry for entry in entries if _plain(entry.name) == wanted]
     if named:
         highest = max(_version_key(entry.version) for entry in named)
         named = [entry for entry in named if _version_key(entry.version) == highest]
-    return versioned + named
+    return named
 
 
 def _not_found(entries: Sequence[LibraryEntry], text: str) -> ReferenceNotFound:

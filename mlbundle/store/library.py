@@ -21,7 +21,7 @@ from mlbundle.files import locked, storage_failed, sync_folder, write_atomically
 from mlbundle.store.blobs import BlobStore
 from mlbundle.store.copying import copy_blobs
 from mlbundle.store.entries import MAX_ENTRY_BYTES, LibraryEntry, check_entry, parse_entry, unique_blobs
-from mlbundle.store.find import find_entry, sort_key
+from mlbundle.store.find import find_entry, named_entries, sort_key
 from mlbundle.store.folders import children, hidden_files
 
 if TYPE_CHECKING:
@@ -139,6 +139,21 @@ class Library:
         """
         found, _ = self.scan()
         return find_entry(found, text)
+
+    def all_named(self, text: str) -> list[LibraryEntry]:
+        """Return all entries of a label, else of a name, in order; maybe none. Raises StorageFailed."""
+        found, _ = self.scan()
+        return named_entries(found, text)
+
+    def incomplete(self) -> set[str]:
+        """Return the manifest digests of the entries that lack blobs, by names and sizes. Raises StorageFailed."""
+        found, _ = self.scan()
+        sizes = {path.name: status.st_size for path, status in children(self.store.whole)}
+        return {
+            entry.manifest_digest
+            for entry in found
+            if any(sizes.get(hexadecimal) != size for hexadecimal, size in entry.blobs)
+        }
 
     def remove(self, entry: LibraryEntry) -> None:
         """Remove an entry; its blobs stay until they are collected. Raises StorageFailed."""
@@ -261,7 +276,9 @@ def _merged(
 ) -> LibraryEntry:
     index = merge_index(old.index, new.index) if merge_index and old.index != new.index else new.index
     blobs = unique_blobs((*new.blobs, *old.blobs), where=new.source)
-    return replace(new, added_at=old.added_at, index=index, blobs=blobs)
+    # Something was attached to the library's own bundle: it still comes from where it came from.
+    source = old.source if new.source == old.reference else new.source
+    return replace(new, added_at=old.added_at, source=source, index=index, blobs=blobs)
 
 
 def _read_entry(path: Path) -> LibraryEntry | None:

@@ -180,3 +180,99 @@ def test_sign_replaces_another_file_only_with_force(
     ok(cli("sign", bundle, "--key", key, "-o", target, "--force", "--json"))
     assert signers(cli, target, key) == 1
     cli("verify", bundle, "--key", f"{key}.pub", "--json").error(1, "signature-missing")
+
+
+def policy(home: Path, text: str) -> Path:
+    """The policy among the settings."""
+    path = load_settings().config_dir / "trust.yml"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_the_policy_among_the_settings_counts_without_being_named(
+    cli: Cli, bundle: Path, key: Path, home: Path
+) -> None:
+    rule = f"schema: mlbundle/trust/v1\nrules:\n  - {{name: '*', require: signature, keys: ['{key}.pub']}}\n"
+    assert ok(cli("verify", bundle, "--json"))["trust"] is None
+    place = policy(home, rule)
+    refused = cli("verify", bundle, "--json").error(1, "signature-missing")
+    assert refused["where"].startswith(str(place))
+    ok(cli("sign", bundle, "--key", key, "--json"))
+    assert len(ok(cli("verify", bundle, "--json"))["trust"]["signers"]) == 1
+    policy(home, "rules: 1")
+    cli("verify", bundle, "--json").error(2, "usage")
+    place.unlink()
+    place.symlink_to("nowhere")
+    cli("verify", bundle, "--json").error(2, "reference-not-found")
+
+
+def test_a_signature_that_nobody_checked_is_shown_as_such(cli: Cli, bundle: Path, key: Path) -> None:
+    ok(cli("sign", bundle, "--key", key, "--json"))
+    assert "attached  signature (not checked: --key or --trust)" in cli("verify", bundle).stdout
+    shown = cli("verify", bundle, "--key", f"{key}.pub").stdout
+    assert "not checked" not in shown
+    assert "signed by" in shown
+
+
+def test_a_bundle_of_the_library_that_is_signed_still_comes_from_where_it_came_from(
+    cli: Cli, bundle: Path, key: Path
+) -> None:
+    before = ok(cli("add", bundle, "--json"))
+    ok(cli("sign", "mini", "--key", key, "--json"))
+    (entry,) = (b for b in ok(cli("list", "--json"))["bundles"] if b["name"] == "mini")
+    assert entry["description"] == f"from {before['source']}"
+    assert before["source"] == str(bundle)
+    assert len(ok(cli("verify", "mini", "--key", f"{key}.pub", "--json"))["trust"]["signers"]) == 1
+
+
+def test_damage_in_the_library_says_how_it_is_mended(cli: Cli, bundle: Path, home: Path) -> None:
+    ok(cli("add", bundle, "--json"))
+    with open_bundle(bundle) as reader:
+        (weights,) = (layer for layer in reader.layers if layer.path == "model.onnx")
+    blob = home / "data" / "blobs" / "sha256" / weights.hex
+    blob.chmod(0o600)
+    blob.write_bytes(bytes(weights.size_bytes))
+    hint = cli("verify", "mini", "--json").error(5, "digest-mismatch")["hint"]
+    assert "mlbundle repair" in hint
+    assert str(bundle) in hint
+
+
+def test_mistakes_with_keys_are_answered_to_the_point(
+    cli: Cli, bundle: Path, key: Path, tmp_path: Path
+) -> None:
+    refused = cli("keygen", "nowhere/k", "--no-passphrase", "--json").error(2, "usage")
+    assert refused["message"] == "the folder nowhere does not exist"
+    refused = cli("sign", bundle, "--key", f"{key}.pub", "--json").error(2, "usage")
+    assert "public half" in refused["message"]
+    for command in ("sign", "verify"):
+        refused = cli(command, bundle, "--key", "", "--json").error(2, "usage")
+        assert refused["message"] == "no key is named"
+    (tmp_path / "first").write_text("right\n")
+    (tmp_path / "second").write_text("wrong\n")
+    ok(cli("keygen", "k", "--passphrase-file", "first", "--json"))
+    refused = cli("sign", bundle, "--key", "k", "--passphrase-file", "second", "--json").error(2, "usage")
+    assert "passphrase is wrong" in refused["message"]
+    assert "keygen" not in refused["hint"]
+    missing = cli("verify", bundle, "--key", "gone.pub", "--json").error(2, "reference-not-found")
+    assert "public half" in missing["hint"]
+    assert "keygen" not in missing["hint"]
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("rules: [{name: '*', require: nothing}]\n", "schema: mlbundle/trust/v1"),
+        (
+            "schema: mlbundle/trust/v1\nrules: [{name: '*', require: signature, keys: [gone.pub]}]\n",
+            "relative to the folder of the policy",
+        ),
+    ],
+)
+def test_mistakes_in_a_policy_are_explained_once(
+    cli: Cli, bundle: Path, tmp_path: Path, text: str, hint: str
+) -> None:
+    (tmp_path / "p.yml").write_text(text)
+    refused = cli("verify", bundle, "--trust", "p.yml", "--json").error(2, "usage")
+    assert hint in refused["hint"]
+    assert hint not in str(refused["context"])

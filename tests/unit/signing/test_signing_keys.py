@@ -80,8 +80,8 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["h.pub", "k", "l"]
 
 
-def test_a_folder_that_is_not_there_is_a_storage_error(tmp_path: Path) -> None:
-    with pytest.raises(StorageFailed):
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no does not exist"):
         generate(tmp_path / "no" / "k")
 
 
@@ -123,7 +123,7 @@ OPENSSH = ed25519.Ed25519PrivateKey.generate().private_bytes(
         (private_pem(p256()), "Ed25519"),
         (OPENSSH, "SSH key"),
         (b"-----BEGIN ENCRYPTED SIGSTORE PRIVATE KEY-----\n", "cosign"),
-        (A.public.pem, "public key"),
+        (A.public.pem, "public half"),
         (b"x" * (65 << 10), "too large"),
     ],
 )

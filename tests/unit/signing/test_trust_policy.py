@@ -79,7 +79,7 @@ RULE = "schema: mlbundle/trust/v1\nrules:\n  - name: '*'\n    require: signature
         ("schema: mlbundle/trust/v1\nrules: []\n", "2:8", "rules is empty"),
         (RULE, "3:5", "by nobody"),
         (RULE + "    keys: []\n", "3:5", "by nobody"),
-        (RULE + "    keys: [keys/none.pub]\n", "5:12", "there is no such key"),
+        (RULE + "    keys: [keys/none.pub]\n", "5:12", "there is no key"),
         (RULE + "    keys: [trust.yml]\n", "5:12", "not a public key"),
         (RULE + "    keys: [keys]\n", "5:12", "regular file"),
         (RULE + "    keys: ['-----BEGIN PUBLIC KEY-----']\n", "5:12", "not a public key"),
@@ -105,7 +105,7 @@ def test_problems_have_places(tmp_path: Path, text: str | bytes, place: str, wor
     with pytest.raises(UsageError) as refused:
         load_policy(path)
     assert (refused.value.where or "").startswith(f"{path}:{place}"), refused.value.where
-    assert words in "\n".join(refused.value.context)
+    assert words in "\n".join((*refused.value.context, refused.value.hint or ""))
 
 
 def test_all_problems_are_said_at_once(tmp_path: Path) -> None:
