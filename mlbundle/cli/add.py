@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,7 @@ from mlbundle.cli.params import complete_reference
 from mlbundle.cli.progress import byte_progress
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from mlbundle.store.entries import LibraryEntry
@@ -30,8 +32,10 @@ def command(*, reference: str, plain_http: bool, ca_file: Path | None, output_fo
     from mlbundle.config import load_settings
     from mlbundle.runs.opening import bring
     from mlbundle.runs.references import resolve
+    from mlbundle.store.library import Library
 
     settings = load_settings()
+    before, _ = Library(settings.data_dir).scan()
     with byte_progress("adding") as progress:
         entry = bring(
             resolve(reference, settings),
@@ -41,6 +45,23 @@ def command(*, reference: str, plain_http: bool, ca_file: Path | None, output_fo
             progress=progress,
         )
     show_entry(entry, output_format)
+    warn_of_takeover(before, entry)
+
+
+def warn_of_takeover(before: Sequence[LibraryEntry], entry: LibraryEntry) -> None:
+    """Say when a bare name means a new bundle now and another one before; `before` are the entries of before."""
+    from mlbundle.resources import built_in_models
+    from mlbundle.store.find import taken_over
+
+    earlier = taken_over(before, entry)
+    meant = earlier.reference if earlier is not None else None
+    if entry.name in built_in_models() and not any(old.name == entry.name for old in before):
+        meant = f"the built-in {entry.name}"
+    if meant is not None:
+        output.warn(
+            f"{entry.name} now means {entry.reference}; before: {meant}",
+            hint=f"`mlbundle rm {shlex.quote(entry.reference)}` takes it out again",
+        )
 
 
 def show_entry(entry: LibraryEntry, output_format: str) -> None:

@@ -13,8 +13,19 @@ def command(output_format: str) -> None:
     """List the bundles that can be run by name: those of the library and the built-in ones."""
     from mlbundle.config import load_settings
     from mlbundle.runs.catalog import known_bundles
+    from mlbundle.store.library import Library
 
-    bundles, problems = known_bundles(load_settings())
+    settings = load_settings()
+    bundles, problems = known_bundles(settings)
+    incomplete = Library(settings.data_dir).incomplete()
+    for bundle in bundles:
+        if bundle["digest"] in incomplete:
+            bundle["where"] = "incomplete"
+    if incomplete:
+        output.warn(
+            f"{len(incomplete)} bundle(s) of the library lack blobs",
+            hint="add or pull them again from where they came; `mlbundle repair` reads what is there",
+        )
     for problem in problems:
         output.warn(problem, hint="`mlbundle repair` moves it aside")
     if output_format == "json":

@@ -56,7 +56,7 @@ def find_entry(entries: Sequence[LibraryEntry], text: str) -> LibraryEntry:
 
 
 def named_entries(entries: Sequence[LibraryEntry], text: str) -> list[LibraryEntry]:
-    """Return, in order, all entries that a reference without a digest may be about: of that label, else of that name."""
+    """Return, in order, all entries that a name may be about: those of that label, else of that name."""
     wanted = _plain(text)
     found = [entry for entry in entries if _plain(entry.label) == wanted]
     return sorted(found or [entry for entry in entries if _plain(entry.name) == wanted], key=sort_key)

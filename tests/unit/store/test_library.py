@@ -546,6 +546,8 @@ SOME = [
     made("odd", "0.1", "7" * 64),
     made("evil@sha256:1111111", "1", "8" * 64),
     made("sha256:1111111", "1", "9" * 64),
+    made("mini:1.9.0", "9", "a" * 64),
+    made("alone:1", "9", "b" * 64),
 ]
 
 
@@ -566,6 +568,9 @@ SOME = [
         # Names that look like a digest never stand for it.
         ("sha256:1111111", "1"),
         ("@8888888", "8"),
+        # Nor do names that look like a version.
+        ("mini:1.9.0:9", "a"),
+        ("alone:1:9", "b"),
     ],
 )
 def test_references_mean_one_bundle(text: str, digit: str) -> None:
@@ -581,7 +586,13 @@ def test_several_matches_are_listed_with_their_digests() -> None:
 
 @pytest.mark.parametrize(
     ("text", "meant"),
-    [("mimi", "'mini'"), ("MINI:1.0.0", "'mini:1.0.0'"), ("mini@sha256:5555555", "list"), ("", "list")],
+    [
+        ("mimi", "'mini'"),
+        ("MINI:1.0.0", "'mini:1.0.0'"),
+        ("alone:1", "'alone:1:9'"),
+        ("mini@sha256:5555555", "list"),
+        ("", "list"),
+    ],
 )
 def test_what_is_unknown_comes_with_what_was_meant(text: str, meant: str) -> None:
     with pytest.raises(ReferenceNotFound) as caught:
