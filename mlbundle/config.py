@@ -6,7 +6,6 @@ Nothing here writes: reading commands never rewrite a settings file.
 from __future__ import annotations
 
 import os
-import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -91,6 +90,8 @@ _SETTABLE = {
 def _read_file(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
+    import tomllib
+
     try:
         with path.open("rb") as stream:
             document = tomllib.load(stream)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlbundle.bundle.content import FRAMEWORK_PATH, MODEL_PATH
+from mlbundle.bundle.layout import FRAMEWORK_PATH, MODEL_PATH
 from mlbundle.errors import BundleCorrupt
 
 if TYPE_CHECKING:

@@ -15,20 +15,7 @@ if TYPE_CHECKING:
     from mlbundle.bundle.document import Asset, ImagePin
     from mlbundle.manifest.model import Checksum
 
-RESERVED_FOLDER = "mlbundle"
-MODEL_PATH = f"{RESERVED_FOLDER}/model.yml"
-FRAMEWORK_PATH = f"{RESERVED_FOLDER}/framework.yml"
-
-__all__ = [
-    "FRAMEWORK_PATH",
-    "MODEL_PATH",
-    "RESERVED_FOLDER",
-    "BundleContent",
-    "Compression",
-    "EmbeddedSource",
-    "Role",
-    "SourceFile",
-]
+__all__ = ["BundleContent", "Compression", "EmbeddedSource", "Role", "SourceFile"]
 
 
 @dataclass(frozen=True, slots=True)

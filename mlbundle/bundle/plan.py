@@ -11,16 +11,18 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mlbundle.bundle import oci
-from mlbundle.bundle.content import (
-    FRAMEWORK_PATH,
-    MODEL_PATH,
-    RESERVED_FOLDER,
-    BundleContent,
-    Role,
-    SourceFile,
-)
+from mlbundle.bundle.content import BundleContent, Role, SourceFile
 from mlbundle.bundle.digests import PREFIX, UNKNOWN_HEX, is_digest, set_digest, sha256_hex
 from mlbundle.bundle.document import UNPRINTABLE, BundleDocument, Chunks, chunk_count, encode_bundle, is_name
+from mlbundle.bundle.layout import (
+    BUNDLE_LAYER,
+    DOCUMENT_LAYERS,
+    FRAMEWORK_PATH,
+    GROUP_BYTES,
+    MODEL_PATH,
+    RESERVED_FOLDER,
+    TABLE_LAYER,
+)
 from mlbundle.bundle.paths import check_collisions, check_path, collision_key
 from mlbundle.bundle.strictjson import MAX_BYTES as MAX_DOCUMENT_BYTES
 from mlbundle.bundle.table import MAX_FILES, MAX_TABLE_BYTES, FileEntry, encode_table
@@ -32,11 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 OWN_LAYER_BYTES = 1 << 20
-GROUP_BYTES = 64 << 20
-BUNDLE_LAYER = f"{RESERVED_FOLDER}/bundle.json"
-TABLE_LAYER = f"{RESERVED_FOLDER}/files.jsonl"
-DOCUMENT_LAYERS = (BUNDLE_LAYER, TABLE_LAYER, MODEL_PATH, FRAMEWORK_PATH)
-"""Paths of the first four layers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,18 @@ from typing import TYPE_CHECKING
 from mlbundle.bundle import oci
 from mlbundle.bundle.attachments import EmbeddedImage, Referrer, read_image, read_referrer
 from mlbundle.bundle.checked import check_present, read_document
-from mlbundle.bundle.content import FRAMEWORK_PATH, MODEL_PATH, RESERVED_FOLDER
 from mlbundle.bundle.digests import PREFIX, set_digest
 from mlbundle.bundle.document import BundleDocument, chunk_count, parse_bundle
+from mlbundle.bundle.layout import (
+    BUNDLE_LAYER,
+    DOCUMENT_LAYERS,
+    FRAMEWORK_PATH,
+    GROUP_BYTES,
+    MODEL_PATH,
+    RESERVED_FOLDER,
+    TABLE_LAYER,
+)
 from mlbundle.bundle.paths import check_collisions, check_path, collision_key
-from mlbundle.bundle.plan import BUNDLE_LAYER, DOCUMENT_LAYERS, GROUP_BYTES, TABLE_LAYER
 from mlbundle.bundle.strictjson import MAX_BYTES as MAX_DOCUMENT_BYTES
 from mlbundle.bundle.strictjson import loads
 from mlbundle.bundle.table import MAX_TABLE_BYTES, FileEntry, parse_table

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -144,6 +143,8 @@ def _open_web(address: str, network: Network, *, whole: bool) -> BundleReader:
 
 
 def _open_manifest(found: Reference) -> BundleReader:
+    import tempfile
+
     from mlbundle.runs.packing import pack_manifest
 
     with tempfile.TemporaryDirectory(prefix="mlbundle-pack-") as folder:

@@ -7,8 +7,9 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mlbundle.bundle.content import FRAMEWORK_PATH, MODEL_PATH, BundleContent, Role, SourceFile
+from mlbundle.bundle.content import BundleContent, Role, SourceFile
 from mlbundle.bundle.document import Asset, ImagePin
+from mlbundle.bundle.layout import FRAMEWORK_PATH, MODEL_PATH
 from mlbundle.bundle.pack import pack
 from mlbundle.bundle.paths import check_path
 from mlbundle.errors import AssetUnavailable, ReferenceNotFound, UnsafePath, UsageError

@@ -12,7 +12,6 @@ from mlbundle.errors import EngineUnavailable, ImageMissing, TrustRequired, Usag
 from mlbundle.platforms import this_architecture
 from mlbundle.resources import built_in_models, resource_folder
 from mlbundle.runs.folder import new_run_id
-from mlbundle.runs.network import Network
 from mlbundle.runs.references import Reference, resolve
 from mlbundle.runtime.archive import WorkerArchive, worker_archive
 from mlbundle.runtime.base import Launch, Limits
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from mlbundle.config import Settings
     from mlbundle.manifest.framework import FrameworkManifest
     from mlbundle.manifest.model import ModelManifest, TensorSpec
+    from mlbundle.runs.network import Network
     from mlbundle.runtime.base import Runtime
     from mlbundle.runtime.images import ResolvedImage
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,6 +81,8 @@ def _in_library(text: str, settings: Settings) -> LibraryEntry | None:
 
 
 def _not_found(text: str, settings: Settings) -> ReferenceNotFound:
+    import difflib
+
     from mlbundle.registry.reference import looks_like_registry
     from mlbundle.store.library import Library
 

@@ -56,6 +56,8 @@ class DockerRuntime:
             "user": USER,
             "working_dir": SCRATCH,
             "hostname": "worker",
+            # What an image asks to be run beside the worker is not run.
+            "healthcheck": {"test": ["NONE"]},
             "environment": {
                 "HOME": SCRATCH,
                 "LC_ALL": "C.UTF-8",

@@ -99,7 +99,8 @@ def resolve_image(
     What the bundle pins comes first (`pins`, its framework table), then a digest in the manifest; each is accepted as
     that of the index, the manifest or the config. `loaded_id` is the engine's id of the image that was just loaded
     from the bundle and compared with it. Without a pin the images lock decides. Raises ImageMissing with the
-    command that helps, ImageMismatch when another image has the name or the image is for another architecture.
+    command that helps, ImageMismatch when another image has the name, the image is for another architecture, or it
+    declares volumes: an engine makes them writable whatever the root is.
     """
     architecture = normalise_architecture(architecture)
     choice = select_image(framework, architecture, accelerator)
@@ -123,6 +124,13 @@ def resolve_image(
             f"the image {resolved.ref} is for {found or 'an unknown architecture'}, not for {architecture}",
             where=resolved.image_id,
             hint="build or pull the image for this machine",
+        )
+    volumes = sorted((facts.get("Config") or {}).get("Volumes") or {})
+    if volumes:
+        raise ImageMismatch(
+            f"the image {resolved.ref} declares volumes, which would be writable: {', '.join(volumes)[:200]}",
+            where=resolved.image_id,
+            hint="build it without VOLUME",
         )
     return resolved
 
