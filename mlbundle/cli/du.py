@@ -36,6 +36,8 @@ def command(output_format: str) -> None:
         return
     rows = [(name.replace("_", " "), str(a.files), units.size(a.size_bytes)) for name, a in amounts.items()]
     output.table(("kind", "files", "size"), rows)
+    if usage.quarantine.files:
+        output.narrate("`mlbundle gc --quarantine` removes what was put aside as damaged")
     if usage.bundles:
         output.data("")
         output.table(

@@ -14,7 +14,8 @@ from mlbundle.errors import EXIT_NO, EXIT_YES
 def command(output_format: str) -> int:
     """Read every blob of the store again; move what is damaged aside, and say which bundles lack something.
 
-    Nothing is deleted: what is damaged goes to the folder `quarantine` beside it. Exit code 1 when a bundle lacks
+    Nothing is deleted: what is damaged goes to the folder `quarantine` beside it, which `mlbundle gc --quarantine`
+    empties. Exit code 1 when a bundle lacks
     blobs: add or pull it again.
     """
     from mlbundle.config import load_settings
@@ -43,4 +44,6 @@ def command(output_format: str) -> int:
             *(("incomplete", f"{entry.reference}, from {entry.source}") for entry, _ in found.incomplete),
         ]
         output.table(("repair", ""), rows)
+        if found.set_aside:
+            output.narrate("`mlbundle gc --quarantine` removes what was put aside")
     return EXIT_NO if found.incomplete else EXIT_YES

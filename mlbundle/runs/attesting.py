@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlbundle import __version__
@@ -16,9 +14,11 @@ from mlbundle.bundle.pack import pack
 from mlbundle.bundle.reader import open_bundle
 from mlbundle.errors import IntegrityError, UsageError
 from mlbundle.signing.referrers import Subject
+from mlbundle.store.staging import staging
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     from mlbundle.bundle.content import BundleContent
     from mlbundle.bundle.pack import Packed
@@ -84,9 +84,8 @@ def pack_attested(
     key = wanted.load_key()
     if not overwrite and destination.exists():
         raise already_there(destination)
-    settings.cache_dir.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="mlbundle-pack-", dir=settings.cache_dir) as folder:
-        packed = pack(content, Path(folder) / "bundle.mlb", progress)
+    with staging(settings.cache_dir) as folder:
+        packed = pack(content, folder / "bundle.mlb", progress)
         with open_bundle(packed.path) as reader:
             added = _attachments(reader, content, wanted, key)
             write_archive(_with(reader, added), destination, overwrite=overwrite)

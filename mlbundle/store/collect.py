@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from mlbundle.bundle.digests import PREFIX, is_hex
 from mlbundle.errors import StorageFailed
 from mlbundle.files import locked, storage_failed
+from mlbundle.store import staging
 from mlbundle.store.bundles import is_held
 from mlbundle.store.find import sort_key
 from mlbundle.store.folders import children, tree_size
@@ -37,7 +38,7 @@ OLD_S = 24 * 3600.0
 _STAMP = ".stamp.json"
 _LEFTOVER = re.compile(r"\.[a-f0-9]{64}\.(?:[a-f0-9]{8}\.partial|stamp\.json\.\w+)", re.ASCII)
 
-Kind = Literal["blob", "partial", "tree"]
+Kind = Literal["blob", "partial", "tree", "quarantine", "staging"]
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class Collected:
     blobs: int
     partials: int
     trees: int
+    quarantine: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,6 +103,8 @@ def gc(
     *,
     keep: Iterable[str] = (),
     partials: bool = False,
+    quarantine: bool = False,
+    cache_dir: Path | None = None,
     dry_run: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Collected:
@@ -110,7 +114,8 @@ def gc(
 
     `keep` are manifest digests whose trees stay though the library has no such bundle: those of runs; it is asked
     while nobody can unpack. Trees that a process uses stay, too. `partials` removes partial files of any age, except
-    those that are being written.
+    those that are being written; `quarantine` what was set aside as damaged. In `cache_dir` goes what killed packers
+    left; it counts as partial files.
     `progress` is called with bytes removed and bytes in all. With `dry_run` nothing is removed.
     Raises StorageFailed, before anything is removed when an entry can't be read: its blobs would be lost.
     """
@@ -119,6 +124,13 @@ def gc(
         entries = _sound_entries(library)
         garbage = [*_unused_blobs(library, entries), *_old_partials(library, 0.0 if partials else OLD_S)]
         garbage += [_Garbage("partial", path, *tree_size(path)) for path in library.temporary_files()]
+        if quarantine:
+            garbage += [
+                _Garbage("quarantine", path, *tree_size(path))
+                for path, _ in children(library.store.quarantine)
+            ]
+        if cache_dir is not None:
+            garbage += [_Garbage("staging", path, *tree_size(path)) for path in staging.leftovers(cache_dir)]
         removed = garbage if dry_run else _remove_all(garbage, _remove_file, progress)
         if not dry_run:
             library.store.stamps.keep_only(lambda name: library.store.size_of(name) is not None)
@@ -229,7 +241,12 @@ def _remove_all(
 def _remove_file(garbage: _Garbage) -> bool:
     if garbage.kind == "partial":
         return remove_if_free(garbage.path)
-    garbage.path.unlink(missing_ok=True)
+    if garbage.kind == "staging":
+        return staging.remove_if_free(garbage.path)
+    if garbage.path.is_dir() and not garbage.path.is_symlink():
+        shutil.rmtree(garbage.path)
+    else:
+        garbage.path.unlink(missing_ok=True)
     return True
 
 
@@ -252,8 +269,9 @@ def _sum(removed: Sequence[_Garbage]) -> Collected:
         files=sum(item.files for item in removed),
         size_bytes=sum(item.size_bytes for item in removed),
         blobs=sum(item.kind == "blob" for item in removed),
-        partials=sum(item.kind == "partial" for item in removed),
+        partials=sum(item.kind in {"partial", "staging"} for item in removed),
         trees=sum(is_hex(item.path.name) for item in removed if item.kind == "tree"),
+        quarantine=sum(item.kind == "quarantine" for item in removed),
     )
 
 

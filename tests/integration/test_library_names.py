@@ -92,3 +92,25 @@ def test_a_bundle_that_lacks_blobs_is_listed_as_incomplete(cli: Cli, tmp_path: P
     assert "lack blobs" in cli("list").stderr
     ok(cli("add", path, "--json"))
     assert listed(cli) == [("mini", "1.0.0", "library")]
+
+
+def test_what_was_put_aside_is_removed_when_asked_for(cli: Cli, tmp_path: Path, home: Path) -> None:
+    path = packed(tmp_path, "mini", "1.0.0")
+    ok(cli("add", path, "--json"))
+    with open_bundle(path) as reader:
+        (weights,) = (layer for layer in reader.layers if layer.path == "model.onnx")
+    blob = home / "data" / "blobs" / "sha256" / weights.hex
+    blob.chmod(0o600)
+    blob.write_bytes(bytes(weights.size_bytes))
+    repaired = cli("repair")
+    assert repaired.status == 1
+    assert "gc --quarantine" in repaired.stderr
+    assert "gc --quarantine" in cli("du").stderr
+    quarantine = home / "data" / "quarantine"
+    for options in ((), ("--quarantine", "--dry-run")):
+        ok(cli("gc", *options, "--json"))
+        assert len(list(quarantine.iterdir())) == 1
+    found = ok(cli("gc", "--quarantine", "--json"))
+    assert (found["quarantine"], found["size_bytes"]) == (1, weights.size_bytes)
+    assert list(quarantine.iterdir()) == []
+    assert "quarantine" not in cli("du").stderr
