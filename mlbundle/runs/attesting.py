@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mlbundle import __version__
 from mlbundle.bundle.assemble import with_referrers, write_archive
+from mlbundle.bundle.digests import PREFIX
 from mlbundle.bundle.oci import MANIFEST_TYPE
 from mlbundle.bundle.output import already_there, holding
 from mlbundle.bundle.pack import pack
 from mlbundle.bundle.reader import open_bundle
-from mlbundle.errors import IntegrityError, UsageError
+from mlbundle.errors import IntegrityError, ReferenceNotFound, UsageError
 from mlbundle.signing.referrers import Subject
 from mlbundle.store.staging import staging
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
+    from mlbundle.bundle.attachments import Referrer as AttachedReferrer
     from mlbundle.bundle.content import BundleContent
     from mlbundle.bundle.pack import Packed
     from mlbundle.bundle.reader import BundleReader
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
     from mlbundle.signing.trust import Trust
 
 POLICY_FILE = "trust.yml"
+_DIGITS = re.compile(r"[0-9a-f]{4,64}", re.ASCII)
+_SHOWN = 10
 _MOST_SIGNATURE_BYTES = 8 << 20
 """The most that a referrer may have to be looked at as a signature: they are of a few KiB."""
 
@@ -202,6 +207,49 @@ def _signatures(reader: BundleReader) -> Iterator[Referrer | IntegrityError]:
                 yield load_referrer(reader.source, entry.manifest.digest, most_bytes=_MOST_SIGNATURE_BYTES)
             except IntegrityError as error:
                 yield error
+
+
+def attachment(reader: BundleReader, prefix: str) -> bytes:
+    """Return what a referrer says, by its digest or the beginning of it: of a Sigstore bundle the statement that is
+    signed, of anything else the first layer. Nothing is said about whether a signature holds.
+
+    Raises UsageError for a text that is no beginning of a digest or of several, ReferenceNotFound, and BundleCorrupt,
+    DigestMismatch or SignatureInvalid for a damaged one.
+    """
+    from mlbundle.signing import sigstore
+    from mlbundle.signing.referrers import load_blob
+
+    referrer = _referrer(reader, prefix)
+    if not referrer.layers:
+        raise ReferenceNotFound("the attachment is empty", where=referrer.manifest.digest)
+    layer = referrer.layers[0]
+    data = load_blob(reader.source, layer.hex, layer.size_bytes)
+    if referrer.artifact_type != sigstore.BUNDLE_TYPE:
+        return data
+    envelope = sigstore.parse_bundle(data, where=referrer.manifest.digest)
+    return data if isinstance(envelope, sigstore.Foreign) else envelope.payload
+
+
+def _referrer(reader: BundleReader, prefix: str) -> AttachedReferrer:
+    digits = prefix.lower().removeprefix(PREFIX)
+    if not _DIGITS.fullmatch(digits):
+        raise UsageError(
+            f"{prefix!r} is not the beginning of a digest", hint="`mlbundle inspect` lists what is attached"
+        )
+    found = [entry for entry in reader.referrers if entry.manifest.hex.startswith(digits)]
+    if not found:
+        raise ReferenceNotFound(
+            f"nothing with the digest {prefix} is attached to the bundle",
+            where=reader.name,
+            hint="`mlbundle inspect` lists what is attached",
+        )
+    if len(found) > 1:
+        raise UsageError(
+            f"{len(found)} attachments begin with {prefix}",
+            context=[entry.manifest.digest for entry in found[:_SHOWN]],
+            hint="give more of the digest",
+        )
+    return found[0]
 
 
 def subject_of(reader: BundleReader) -> Subject:

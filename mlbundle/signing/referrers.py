@@ -161,8 +161,13 @@ def load_referrer(reader: BlobReader, digest: str, *, most_bytes: int = MAX_LAYE
             f"a referrer of {in_all} bytes is over the cap of {most_bytes}", where=f"{reader.name}: {digest}"
         )
     for key, layer in wanted.items():
-        blobs[key] = _load(reader, key, MAX_LAYER_BYTES, layer.size_bytes)
+        blobs[key] = load_blob(reader, key, layer.size_bytes)
     return Referrer(manifest, blobs)
+
+
+def load_blob(reader: BlobReader, hexadecimal: str, stated_bytes: int) -> bytes:
+    """Read a blob of a referrer by its digest; raises BundleCorrupt (absent, other size, too large), DigestMismatch."""
+    return _load(reader, hexadecimal, MAX_LAYER_BYTES, stated_bytes)
 
 
 def _load(reader: BlobReader, hexadecimal: str, most_bytes: int, stated_bytes: int | None = None) -> bytes:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import stat
+import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,16 +13,16 @@ from typing import Any
 
 import pytest
 from inprocess import InProcess
-from support import Cli, Outcome, make_bundle
+from support import ROOT, Cli, Outcome, lacking, make_bundle
 
 from mlbundle.bundle.assemble import with_referrers, write_archive
 from mlbundle.bundle.output import Output
 from mlbundle.bundle.reader import open_bundle
 from mlbundle.config import load_settings
-from mlbundle.errors import SourceChanged
+from mlbundle.errors import ReferenceNotFound, SourceChanged, UsageError
 from mlbundle.runs import attesting
 from mlbundle.runs.attesting import subject_of
-from mlbundle.runs.opening import Network
+from mlbundle.runs.network import Network
 from mlbundle.runs.packing import pack_manifest
 from mlbundle.runs.references import Reference
 from mlbundle.signing import keys, sigstore
@@ -276,3 +278,48 @@ def test_mistakes_in_a_policy_are_explained_once(
     refused = cli("verify", bundle, "--trust", "p.yml", "--json").error(2, "usage")
     assert hint in refused["hint"]
     assert hint not in str(refused["context"])
+
+
+def test_what_is_attached_can_be_read(bundle: Path, key: Path) -> None:
+    private = keys.load_private(key)
+    about = subject(bundle)
+    report = make_referrer("application/vnd.example.report+json", [Layer("a/b", b'{"fine":true}')], about)
+    signed = sigstore.attest(about, "mini", "https://example.org/p", {"says": 1}, private)
+    empty = make_referrer("application/vnd.example.empty", [], about)
+    attach(bundle, [report, signed, empty])
+    with open_bundle(bundle) as reader:
+        assert attesting.attachment(reader, report.digest) == b'{"fine":true}'
+        assert attesting.attachment(reader, report.digest[7:19]) == b'{"fine":true}'
+        statement = json.loads(attesting.attachment(reader, signed.digest[: 7 + 12].upper()))
+        assert statement["predicate"] == {"says": 1}
+        for prefix in ("", "sha256:", "abc", "xyzx", "../../etc"):
+            with pytest.raises(UsageError, match="not the beginning"):
+                attesting.attachment(reader, prefix)
+        with pytest.raises(ReferenceNotFound, match="nothing with the digest"):
+            attesting.attachment(reader, "0" * 64)
+        with pytest.raises(ReferenceNotFound, match="empty"):
+            attesting.attachment(reader, empty.digest)
+
+
+def test_the_recipe_for_openssl_finds_the_signature_among_statements(
+    bundle: Path, key: Path, tmp_path: Path
+) -> None:
+    """The commands of docs/signing.md as they stand there; other statements lie before and behind the signature."""
+    for tool in ("openssl", "jq"):
+        if shutil.which(tool) is None:
+            lacking(f"{tool} is not installed")
+    keys.generate(tmp_path / "other.key")
+    about, private = subject(bundle), keys.load_private(key)
+    stated = [sigstore.attest(about, "mini", f"https://example.org/{n}", {}, private) for n in range(6)]
+    other = sigstore.sign(about, "mini", keys.load_private(tmp_path / "other.key"))
+    attach(bundle, [*stated, other, sigstore.sign(about, "mini", private)])
+    text = (ROOT / "docs" / "signing.md").read_text()
+    recipe = text.partition("With openssl and jq")[2].partition("```sh\n")[2].partition("```")[0]
+    script = recipe.replace("digits-cnn-1.0.0.mlb", "mini.mlb")
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    verdict, signed_digest, held_digest = done.stdout.splitlines()
+    assert verdict == "Signature Verified Successfully"
+    assert signed_digest == held_digest.split()[0]
