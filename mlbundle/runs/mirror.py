@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mlbundle.bundle.digests import PREFIX, is_digest
-from mlbundle.bundle.oci import INDEX_TYPE, MANIFEST_TYPE
-from mlbundle.bundle.strictjson import loads
-from mlbundle.errors import RegistryAnswerInvalid, UsageError
+from mlbundle.bundle.digests import PREFIX, parse_digest
+from mlbundle.bundle.oci import INDEX_TYPE
+from mlbundle.bundle.strictjson import Fields, loads
+from mlbundle.errors import BundleCorrupt, RegistryAnswerInvalid, UsageError
+from mlbundle.registry.client import ALL_MANIFEST_TYPES, DOCKER_INDEX_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from mlbundle.bundle.reader import BundleReader
-    from mlbundle.registry.client import RegistryClient
+    from mlbundle.registry.client import Manifest, RegistryClient
     from mlbundle.registry.reference import RegistryReference
     from mlbundle.runs.network import Network
 
-_DOCKER_INDEX = "application/vnd.docker.distribution.manifest.list.v2+json"
-_DOCKER_MANIFEST = "application/vnd.docker.distribution.manifest.v2+json"
-_INDEXES = (INDEX_TYPE, _DOCKER_INDEX)
-_ACCEPTED = (INDEX_TYPE, MANIFEST_TYPE, _DOCKER_INDEX, _DOCKER_MANIFEST)
-_MAX_CHILDREN = 64
+_INDEXES = (INDEX_TYPE, DOCKER_INDEX_TYPE)
+_MAX_DEPTH = 2
+_MAX_MANIFESTS = 256
+_MAX_LAYERS = 1_000
 
 
 def mirror(
@@ -47,7 +47,7 @@ def mirror(
         source = source_of(pin.image, pin.digest)
         report(f"mirroring {source}")
         with client_of(source, network) as client:
-            _copy(client, target, pin.digest)
+            copy_image(client, target, pin.digest)
         copied.append(str(target.reference.with_(digest=pin.digest)))
     if not copied:
         raise UsageError(
@@ -69,40 +69,71 @@ def source_of(image: str, digest: str) -> RegistryReference:
     return parse(f"{repository}@{digest}")
 
 
-def _copy(source: RegistryClient, target: RegistryClient, digest: str) -> None:
-    """Copy a manifest with all that it names; what it names goes first."""
-    from mlbundle.registry.blobs import RegistryBlobs
-    from mlbundle.registry.transfer import BlobOrder, upload_many
+def copy_image(source: RegistryClient, target: RegistryClient, digest: str) -> None:
+    """Copy a manifest with all that it names; what it names goes first.
 
-    manifest = source.get_manifest(digest, _ACCEPTED)
-    document: Any = loads(manifest.data, where=f"{source.name}@{digest}#")
-    if manifest.media_type in _INDEXES:
-        for child, _ in _descriptors(document, "manifests", digest):
-            _copy(source, target, child)
-    else:
-        blobs = [
-            *_descriptors({"config": [document.get("config")]}, "config", digest),
-            *_descriptors(document, "layers", digest),
-        ]
-        orders = [BlobOrder(child.removeprefix(PREFIX), size_bytes) for child, size_bytes in blobs]
-        same = source.reference.host == target.reference.host
+    Raises RegistryAnswerInvalid for what is no image, and the errors of the client.
+    """
+    _Copy(source, target).run(digest, depth=0)
+
+
+class _Copy:
+    """One image on its way: an index, its manifests, and what those name."""
+
+    def __init__(self, source: RegistryClient, target: RegistryClient) -> None:
+        from mlbundle.registry.blobs import RegistryBlobs
+
+        self._source = source
+        self._target = target
+        self._blobs = RegistryBlobs(source)
+        self._seen: set[str] = set()
+
+    def run(self, digest: str, depth: int) -> None:
+        """Copy a manifest, unless it was copied before."""
+        if digest in self._seen:
+            return
+        self._seen.add(digest)
+        where = f"{self._source.name}@{digest}#"
+        if depth > _MAX_DEPTH or len(self._seen) > _MAX_MANIFESTS:
+            raise RegistryAnswerInvalid(
+                f"an image is an index of at most {_MAX_MANIFESTS} manifests", where=where
+            )
+        manifest = self._source.get_manifest(digest, ALL_MANIFEST_TYPES)
+        kind, named = _read(manifest, where)
+        if kind in _INDEXES:
+            for child, _ in named:
+                self.run(child, depth + 1)
+        else:
+            self._copy_blobs(named)
+        self._target.put_manifest(digest, kind, manifest.data)
+
+    def _copy_blobs(self, named: list[tuple[str, int]]) -> None:
+        from mlbundle.registry.transfer import BlobOrder, upload_many
+
+        same = self._source.reference.host == self._target.reference.host
         upload_many(
-            target,
-            orders,
-            RegistryBlobs(source),
-            from_repository=source.reference.repository if same else None,
+            self._target,
+            [BlobOrder(digest.removeprefix(PREFIX), size_bytes) for digest, size_bytes in named],
+            self._blobs,
+            from_repository=self._source.reference.repository if same else None,
         )
-    target.put_manifest(digest, manifest.media_type, manifest.data)
 
 
-def _descriptors(document: Any, key: str, where: str) -> Iterator[tuple[str, int]]:
-    """Yield digest and size of each descriptor in a list of a foreign document."""
-    entries = document.get(key) if isinstance(document, dict) else None
-    if not isinstance(entries, list) or len(entries) > _MAX_CHILDREN * 16:
-        raise RegistryAnswerInvalid(f"the manifest has no list of {key}", where=where)
-    for entry in entries:
-        digest = entry.get("digest") if isinstance(entry, dict) else None
-        size = entry.get("size") if isinstance(entry, dict) else None
-        if not is_digest(digest) or not isinstance(size, int) or size < 0:
-            raise RegistryAnswerInvalid(f"a descriptor of {key} is broken", where=where)
-        yield str(digest), size
+def _read(manifest: Manifest, where: str) -> tuple[str, list[tuple[str, int]]]:
+    """Return the media type of a foreign manifest, and (digest, size in bytes) of all that it names."""
+    try:
+        fields = Fields(loads(manifest.data, where=where), where)
+        # Of the two types the one inside is covered by the digest; it may be absent.
+        kind = fields.text("mediaType") if fields.has("mediaType") else manifest.media_type
+        if kind not in ALL_MANIFEST_TYPES:
+            raise RegistryAnswerInvalid(f"{ascii(kind)[:100]} is no type of an image", where=where)
+        if kind in _INDEXES:
+            entries = list(fields.objects("manifests", maximum=_MAX_MANIFESTS))
+        else:
+            entries = [fields.object("config"), *fields.objects("layers", maximum=_MAX_LAYERS)]
+        return kind, [
+            (PREFIX + parse_digest(entry.text("digest"), where=entry.where), entry.integer("size"))
+            for entry in entries
+        ]
+    except BundleCorrupt as error:
+        raise RegistryAnswerInvalid(error.message, where=error.where or where) from error
