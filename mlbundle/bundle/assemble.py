@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -80,7 +79,7 @@ def with_referrers(reader: BundleReader, added: Sequence[NewReferrer]) -> Bundle
         descriptor = oci.Descriptor(oci.MANIFEST_TYPE, key, len(manifest))
         entries[key] = oci.ReferrerEntry(str(document.get("artifactType")), descriptor)
         blobs.update({key: manifest, **held})
-    return _rewritten(reader, replace(index, referrers=tuple(entries.values())), blobs)
+    return _rewritten(reader, index._replace(referrers=tuple(entries.values())), blobs)
 
 
 def with_images(reader: BundleReader, accelerators: Iterable[str]) -> BundleReader:
@@ -89,7 +88,7 @@ def with_images(reader: BundleReader, accelerators: Iterable[str]) -> BundleRead
     index = reader.structure.index
     return _rewritten(
         reader,
-        replace(index, images=tuple(entry for entry in index.images if entry.accelerator in wanted)),
+        index._replace(images=tuple(entry for entry in index.images if entry.accelerator in wanted)),
         {},
     )
 

@@ -7,7 +7,7 @@ Both are written by us, so the keys of their documents are known; what is held a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlbundle.bundle import oci
 from mlbundle.bundle.checked import check_present, read_document
@@ -30,8 +30,7 @@ MAX_REFERRER_BYTES = 32 << 20
 """The most that one blob of a referrer may have: a bill of materials of a large image is a few MiB."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlatformImage:
+class PlatformImage(NamedTuple):
     """The image of one architecture: its manifest, its config and its layers."""
 
     architecture: str
@@ -61,8 +60,7 @@ class EmbeddedImage:
         return tuple(layer for image in self.platforms for layer in image.layers)
 
 
-@dataclass(frozen=True, slots=True)
-class Referrer:
+class Referrer(NamedTuple):
     """A manifest that refers to the model manifest, with the blobs it is about.
 
     `predicate_type` says what a signed statement states, where the manifest says so; nothing vouches for it.

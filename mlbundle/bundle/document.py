@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from mlbundle.bundle.digests import PREFIX, is_hex, parse_digest
 from mlbundle.bundle.oci import MAX_LAYERS, go_json
@@ -31,16 +31,14 @@ _IMAGE_KEYS = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Asset:
+class Asset(NamedTuple):
     """Which file a place of the model manifest means: a JSON pointer into it and a path in the bundle."""
 
     pointer: str
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class Chunks:
+class Chunks(NamedTuple):
     """The sha256 (hex) of every 64 MiB of a large layer, so that a broken transfer can be mended in part."""
 
     path: str
@@ -92,8 +90,7 @@ class ImagePin:
         return {key: value for key, value in values.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
-class BundleDocument:
+class BundleDocument(NamedTuple):
     """The values of `bundle.json`; `files_hex`, `files_bytes`, `files_count` describe the file table."""
 
     model_name: str

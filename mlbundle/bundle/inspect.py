@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlbundle.bundle.pickles import find_pickles
 from mlbundle.bundle.reader import BundleReader, open_bundle
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
 SCHEMA = "mlbundle/inspection/v1"
 
 
-@dataclass(frozen=True)
-class Inspection:
+class Inspection(NamedTuple):
     """What a bundle says about itself.
 
     Structure and documents are checked against their digests; the bytes of the large layers are not. `size_bytes`

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlbundle.bundle.digests import PREFIX, parse_digest
 from mlbundle.bundle.strictjson import Fields, loads
@@ -100,8 +99,7 @@ GROUP_TYPES = (DATASET_GROUP_TYPE, DATASET_GROUP_TYPE + ZSTD)
 TAR_TYPES = (*GROUP_TYPES, WEIGHT_TAR_TYPE + ZSTD)
 
 
-@dataclass(frozen=True, slots=True)
-class Descriptor:
+class Descriptor(NamedTuple):
     """A blob as a document names it; `path` is the file path in its annotations, of layers only."""
 
     media_type: str
@@ -126,24 +124,21 @@ class Descriptor:
         return document
 
 
-@dataclass(frozen=True, slots=True)
-class ImageEntry:
+class ImageEntry(NamedTuple):
     """An embedded framework image as `index.json` names it: the OCI index of one accelerator."""
 
     accelerator: str
     descriptor: Descriptor
 
 
-@dataclass(frozen=True, slots=True)
-class ReferrerEntry:
+class ReferrerEntry(NamedTuple):
     """A manifest whose subject is the model manifest: a signature, an attestation, a report."""
 
     artifact_type: str
     descriptor: Descriptor
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+class Index(NamedTuple):
     """What `index.json` says: the model manifest with its tag, the images, the referrers."""
 
     model: Descriptor
@@ -152,16 +147,14 @@ class Index:
     referrers: tuple[ReferrerEntry, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Manifest:
+class Manifest(NamedTuple):
     """The model manifest: its config and its layers in order."""
 
     config: Descriptor
     layers: tuple[Descriptor, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class ModelConfig:
+class ModelConfig(NamedTuple):
     """The part of a ModelPack config that a bundle states."""
 
     name: str

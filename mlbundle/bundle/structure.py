@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mlbundle.bundle import oci
-from mlbundle.bundle.attachments import EmbeddedImage, Referrer, read_image, read_referrer
 from mlbundle.bundle.checked import check_present, read_document
 from mlbundle.bundle.digests import PREFIX, set_digest
 from mlbundle.bundle.document import BundleDocument, chunk_count, parse_bundle
@@ -30,6 +29,7 @@ from mlbundle.errors import BundleCorrupt
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from mlbundle.bundle.attachments import EmbeddedImage, Referrer
     from mlbundle.bundle.blobs import BlobReader
 
 MAX_RATIO = 200
@@ -38,8 +38,7 @@ MAX_RATIO = 200
 _MAX_YAML_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class PlacedFile:
+class PlacedFile(NamedTuple):
     """A file of the table and the byte offset of its data in its layer, once that is decompressed."""
 
     entry: FileEntry
@@ -314,6 +313,10 @@ class _Opening:
     def _with_attachments(self, structure: Structure) -> Structure:
         """Read the manifests of images and referrers, which stand among the documents."""
         index, whole = structure.index, self._whole
+        if not (index.images or index.referrers):
+            return structure
+        from mlbundle.bundle.attachments import read_image, read_referrer
+
         return replace(
             structure,
             images=tuple(

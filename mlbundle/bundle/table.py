@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mlbundle.bundle.oci import go_json
 from mlbundle.bundle.paths import check_path
@@ -28,8 +27,7 @@ _LINE = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class FileEntry:
+class FileEntry(NamedTuple):
     """One file of the table; `path` is where `unpack` puts it."""
 
     path: str

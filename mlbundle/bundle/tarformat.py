@@ -9,8 +9,7 @@ name, size and mode, so there is nothing in it that two readers could understand
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from mlbundle.errors import BundleCorrupt
 
@@ -52,8 +51,7 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
+class Member(NamedTuple):
     """One file of a tar: `header` and `offset` are the byte offsets of its header and of its data."""
 
     name: str

@@ -5,8 +5,6 @@ Rich is imported only when a person looks (a terminal); piped output is plain te
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import os
 import sys
@@ -161,6 +159,9 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output_forma
         for row in cells:
             json_line(dict(zip(columns, row, strict=True)))
     elif output_format == "csv":
+        import csv
+        import io
+
         buffer = io.StringIO()
         writer = csv.writer(buffer, lineterminator="\n")
         writer.writerow(columns)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlbundle import __version__
 
@@ -13,8 +12,7 @@ if TYPE_CHECKING:
 USER_AGENT = f"mlbundle/{__version__}"
 
 
-@dataclass(frozen=True)
-class Network:
+class Network(NamedTuple):
     """How registries and web servers are reached: `plain_http` only where the user says so."""
 
     plain_http: bool = False

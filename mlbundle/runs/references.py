@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from mlbundle.errors import ReferenceNotFound, UsageError
 from mlbundle.resources import built_in_models
@@ -18,8 +17,7 @@ if TYPE_CHECKING:
 WEB_SCHEMES = ("https://", "http://")
 
 
-@dataclass(frozen=True)
-class Reference:
+class Reference(NamedTuple):
     """What a text refers to; of the places, the one that `kind` speaks of is set.
 
     `path` is a bundle file, or a folder or manifest that has to be packed first; `built_in` its name if we ship it;
