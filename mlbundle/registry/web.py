@@ -13,6 +13,7 @@ from mlbundle.errors import (
     RegistryUnavailable,
     UsageError,
 )
+from mlbundle.registry.ahead import ReadAhead
 from mlbundle.registry.messages import ConnectionCut, Origin, Request, shown
 from mlbundle.registry.transport import Transport
 
@@ -30,7 +31,8 @@ _TRIES = 3
 class WebFile:
     """A file at an https address, for reading; safe to use from several threads.
 
-    Its first MiB comes with one request, and is kept: a bundle has its documents there. It must stay the same while
+    Its first MiB comes with one request, and is kept: a bundle has its documents there. Who reads on where they
+    stopped gets up to 16 MiB with a request. It must stay the same while
     it is open: size, ETag and Last-Modified are compared with every answer.
     """
 
@@ -60,6 +62,7 @@ class WebFile:
         except BaseException:
             self._transport.close()
             raise
+        self._ahead = ReadAhead(self._fetch, self.size_bytes)
 
     def close(self) -> None:
         """Close all connections."""
@@ -76,7 +79,7 @@ class WebFile:
         if end <= len(self._head):
             return self._head[offset:end]
         data = bytearray(end - offset)
-        self._fill(memoryview(data), offset)
+        self._ahead.fill(memoryview(data), offset)
         return bytes(data)
 
     def read_into(self, view: memoryview, offset: int) -> None:
@@ -86,9 +89,9 @@ class WebFile:
         if offset + len(view) <= len(self._head):
             view[:] = self._head[offset : offset + len(view)]
         else:
-            self._fill(view, offset)
+            self._ahead.fill(view, offset)
 
-    def _fill(self, view: memoryview, offset: int) -> None:
+    def _fetch(self, view: memoryview, offset: int) -> None:
         """Fetch what `view` holds; after a cut only the rest is asked for."""
         filled = 0
         for attempt in range(_TRIES):
