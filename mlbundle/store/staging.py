@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_PREFIX = "mlbundle-pack-"
-_NAME = re.compile(rf"{_PREFIX}\w+", re.ASCII)
+_PREFIX = "staging-"
+_NAME = re.compile(rf"{_PREFIX}[a-f0-9]{{8}}", re.ASCII)
 
 
 @contextmanager

@@ -323,3 +323,15 @@ def test_the_recipe_for_openssl_finds_the_signature_among_statements(
     verdict, signed_digest, held_digest = done.stdout.splitlines()
     assert verdict == "Signature Verified Successfully"
     assert signed_digest == held_digest.split()[0]
+
+
+def test_what_a_killed_pack_leaves_goes_with_the_next_one(
+    cli: Cli, key: Path, tmp_path: Path, home: Path
+) -> None:
+    folder = make_bundle(tmp_path / "made")
+    left = home / "cache" / "staging-00000000"
+    left.mkdir(parents=True)
+    (left / "bundle.mlb").write_bytes(b"half")
+    ok(cli("pack", folder, "--key", key, "-o", "a.mlb", "--json"))
+    assert list((home / "cache").glob("staging-*")) == []
+    assert signers(cli, tmp_path / "a.mlb", key) == 1

@@ -40,13 +40,13 @@ def test_a_staging_folder_is_gone_at_the_end(tmp_path: Path) -> None:
 
 def test_what_a_killed_process_left_goes_with_the_next(tmp_path: Path) -> None:
     left = killed(tmp_path)
-    (tmp_path / "mlbundle-pack-notes").write_text("mine")
+    (tmp_path / "staging-notes").write_text("mine")
     with staging(tmp_path) as mine:
         assert not left.exists()
         with staging(tmp_path) as other:
             assert mine.is_dir()
             assert other.is_dir()
-    assert [path.name for path in tmp_path.iterdir()] == ["mlbundle-pack-notes"]
+    assert [path.name for path in tmp_path.iterdir()] == ["staging-notes"]
 
 
 def test_what_a_killed_process_left_goes_with_the_garbage(tmp_path: Path) -> None:
