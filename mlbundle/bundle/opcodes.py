@@ -8,10 +8,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mlbundle.bundle.effort import Effort
+
     ReadAt = Callable[[int, int], bytes]
 
 _LINE_BYTES = 16 << 10
 _MAX_OPCODES = 10_000
+_MAX_PROTOCOL = 9
+"""No Python reads a protocol above 5 today; a byte that says more is no mark but chance."""
+
 _MAX_LINES_BYTES = 16 << 20
 _CALLS = frozenset({"INST", "OBJ", "NEWOBJ", "NEWOBJ_EX", "REDUCE", "BUILD"})
 _IMPORTS = frozenset({"GLOBAL", "INST"})
@@ -33,10 +38,12 @@ class Opcodes:
 
     A protocol mark and one more known opcode decide at once. Protocols 0 and 1 have no mark and look like
     text, so there the stack has to work out to one object at the end, or something has to be called before the
-    bytes end (what is called is called even if the rest is missing).
+    bytes end (what is called is called even if the rest is missing). When the effort is spent they count as one:
+    nobody can say that they are none.
     """
 
-    def __init__(self, read_at: ReadAt, window: bytes) -> None:
+    def __init__(self, read_at: ReadAt, window: bytes, effort: Effort) -> None:
+        self._effort = effort
         self._read_at = read_at
         self._window = window
         self._position = 0
@@ -49,6 +56,9 @@ class Opcodes:
         marked = False
         try:
             for number in range(_MAX_OPCODES):
+                if self._effort.spent:
+                    return True
+                self._effort.count()
                 opcode = _OPCODES.get(self._take(1)[0])
                 if opcode is None:
                     return False
@@ -57,6 +67,8 @@ class Opcodes:
                 if opcode.name == "STOP":
                     return number > 1 and self._stack == ["object"]
                 marked = opcode.name == "PROTO" and number == 0
+                if marked and self._peek() > _MAX_PROTOCOL:
+                    return False
                 if not (self._skip_argument(opcode) and self._apply(opcode)):
                     return False
         except _Truncated:
@@ -71,6 +83,11 @@ class Opcodes:
             raise _Truncated
         self._position += count
         return data
+
+    def _peek(self) -> int:
+        byte = self._take(1)[0]
+        self._position -= 1
+        return byte
 
     def _line(self) -> bytes:
         line = bytearray()

@@ -14,6 +14,8 @@ import zlib
 from functools import partial
 from typing import TYPE_CHECKING
 
+from mlbundle.bundle.effort import Effort
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from typing import Protocol
@@ -54,6 +56,7 @@ def find_pickles(
     looked at.
     """
     found: list[str] = []
+    effort = Effort()
     for layer in reader.layers:
         if layer.compressed and read_inflated is not None:
             read_layer = partial(read_inflated, layer)
@@ -64,7 +67,7 @@ def find_pickles(
         found += (
             file.entry.path
             for file in _suspects(layer, read_layer)
-            if holds_pickle(_reading(file, read_layer), file.entry.size_bytes)
+            if holds_pickle(_reading(file, read_layer), file.entry.size_bytes, effort)
         )
     return tuple(sorted(found, key=str.encode))
 
@@ -93,34 +96,35 @@ def _reading(file: PlacedFile, read_layer: ReadAt) -> ReadAt:
     return read_at
 
 
-def holds_pickle(read_at: ReadAt, size_bytes: int) -> bool:
-    """Return whether the file behind `read_at(offset, count)` holds a pickle."""
+def holds_pickle(read_at: ReadAt, size_bytes: int, effort: Effort | None = None) -> bool:
+    """Return whether the file behind `read_at(offset, count)` holds a pickle; with `effort` spent, whether it may."""
+    effort = effort or Effort()
     head = read_at(0, _HEAD_BYTES)
     if not _is_suspect(head):
         return False
     if head.startswith(b"PK"):
-        return any(_window_holds_pickle(start) for start in _zip_members(read_at, size_bytes))
-    if _are_opcodes(read_at, head):
+        return any(_window_holds_pickle(start, effort) for start in _zip_members(read_at, size_bytes))
+    if _are_opcodes(read_at, head, effort):
         return True
-    return head.startswith(_WRAPPERS) and _window_holds_pickle(read_at(0, WINDOW_BYTES))
+    return head.startswith(_WRAPPERS) and _window_holds_pickle(read_at(0, WINDOW_BYTES), effort)
 
 
-def _are_opcodes(read_at: ReadAt, window: bytes) -> bool:
+def _are_opcodes(read_at: ReadAt, window: bytes, effort: Effort) -> bool:
     if not window or window[0] not in OPENERS:
         return False
     # The table of opcodes is slow to import, and few files begin like a pickle.
     from mlbundle.bundle.opcodes import Opcodes
 
-    return Opcodes(read_at, window).are_a_pickle()
+    return Opcodes(read_at, window, effort).are_a_pickle()
 
 
-def _window_holds_pickle(window: bytes, depth: int = 0) -> bool:
+def _window_holds_pickle(window: bytes, effort: Effort, depth: int = 0) -> bool:
     if window.startswith(b"\x93NUMPY"):
         return _NPY_OBJECTS.search(window) is not None
-    if _are_opcodes(lambda offset, count: window[offset : offset + count], window):
+    if _are_opcodes(lambda offset, count: window[offset : offset + count], window, effort):
         return True
     inner = _decompressed(window) if depth < _MAX_NESTING else b""
-    return bool(inner) and _window_holds_pickle(inner, depth + 1)
+    return bool(inner) and _window_holds_pickle(inner, effort, depth + 1)
 
 
 def _decompressed(window: bytes) -> bytes:
@@ -160,14 +164,17 @@ def _zip_members(read_at: ReadAt, size_bytes: int) -> Iterator[bytes]:
     if directory_offset == 0xFFFFFFFF:
         directory_bytes, directory_offset = _zip64_directory(read_at, tail, mark)
     directory = read_at(directory_offset, min(directory_bytes, _MAX_DIRECTORY_BYTES))
-    position = 0
+    position, seen = 0, set()
     for _ in range(_MAX_ZIP_ENTRIES):
         if directory[position : position + 4] != b"PK\x01\x02" or len(directory) - position < 46:
             return
         name, extra, comment = struct.unpack_from("<HHH", directory, position + 28)
         (offset,) = struct.unpack_from("<I", directory, position + 42)
         (method,) = struct.unpack_from("<H", directory, position + 10)
-        yield _zip_member(read_at, offset, method)
+        # Many entries may name one member; it is looked at once.
+        if (offset, method) not in seen:
+            seen.add((offset, method))
+            yield _zip_member(read_at, offset, method)
         position += 46 + name + extra + comment
 
 
