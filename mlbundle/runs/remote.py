@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from mlbundle.bundle.digests import PREFIX
 from mlbundle.bundle.document import BundleDocument, parse_bundle
 from mlbundle.bundle.layout import BUNDLE_LAYER
 from mlbundle.bundle.strictjson import MAX_BYTES, loads
-from mlbundle.errors import NotABundle, ReferenceNotFound, UsageError
+from mlbundle.errors import MlbundleError, NotABundle, ReferenceNotFound, UsageError
 from mlbundle.runs.attached import find_referrers
 
 if TYPE_CHECKING:
@@ -108,7 +109,10 @@ def _find(client: RegistryClient, reference: RegistryReference) -> Manifest:
     try:
         return client.get_manifest(reference.manifest or _only_tag(client))
     except ReferenceNotFound as error:
-        versions = _versions(client) if reference.manifest else []
+        versions: list[str] = []
+        # Not every registry that gives manifests gives lists, too.
+        with suppress(MlbundleError):
+            versions = _versions(client) if reference.manifest else []
         if not versions:
             raise
         shown = ", ".join(versions[-_MAX_TAGS_SHOWN:])
