@@ -288,9 +288,23 @@ def test_an_image_does_not_choose_how_it_runs(
         asked.append(arguments)
     assert asked[0] == asked[1]
     assert set(asked[0]) == {
-        *("entrypoint", "command", "user", "working_dir", "hostname", "environment", "host_config")
+        *("entrypoint", "command", "user", "working_dir", "hostname", "environment", "host_config"),
+        "healthcheck",
     }
     assert asked[0]["user"] == "65534:65534"
+    assert asked[0]["healthcheck"] == {"test": ["NONE"]}
+
+
+@pytest.mark.engine
+@pytest.mark.attack(18)
+def test_an_image_that_declares_volumes_is_not_run(
+    box: Path, capsys: pytest.CaptureFixture[str], forgotten: list[str]
+) -> None:
+    """An engine makes a volume writable, whatever the root is."""
+    forgotten.append(carrying(hostile_image({"Volumes": {"/evil": {}}}), box / "evil", box / "evil.mlb"))
+    status, document = run(capsys, "run", "--runtime", "docker", "--dry-run", "evil.mlb")
+    assert (status, document["reference"]) == (5, "image-mismatch")
+    assert "/evil" in document["message"]
 
 
 def edited(change: Callable[[dict[str, Any]], Any]) -> Image:
