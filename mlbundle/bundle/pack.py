@@ -19,7 +19,7 @@ from mlbundle.bundle.tarformat import END_BYTES, encode_header, header_bytes, pa
 from mlbundle.bundle.verify import Copier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from mlbundle.bundle.content import BundleContent
@@ -100,13 +100,13 @@ def _write(plan: Plan, output: Output, progress: Progress | None, folder: Path |
         reader = SourceReader(hashes, meter, pool)
         plan, spooled = compress_layers(plan, reader, hashes, folder, spools)
         output.skip(make_head(plan, hashes).size_bytes)
-        blobs = _BlobWriter(output, hashes, reader, spooled)
+        blobs = _BlobWriter(plan, output, hashes, reader)
         for embedded in plan.content.embedded:
             copier = Copier(embedded.blobs, meter.add, pool)
             for hexadecimal, size_bytes in embedded.layers:
                 blobs.copy(hexadecimal, size_bytes, copier)
         for layer in plan.data_layers:
-            blobs.write(layer)
+            blobs.write(layer, spooled.get(layer.index))
     head = make_head(plan, hashes)
     offset = 0
     for name, data in head.members:
@@ -128,14 +128,14 @@ def _write(plan: Plan, output: Output, progress: Progress | None, folder: Path |
 class _BlobWriter:
     """Streams blobs into the output and notes their digests in `hashes`."""
 
-    def __init__(
-        self, output: Output, hashes: Hashes, reader: SourceReader, spooled: Mapping[int, Spool]
-    ) -> None:
+    def __init__(self, plan: Plan, output: Output, hashes: Hashes, reader: SourceReader) -> None:
         self._output = output
         self._hashes = hashes
         self._reader = reader
-        self._spooled = spooled
+        # What stands in the head is not written again, though a file may be equal to it.
         self._written = {hashes.layers[index] for index in (2, 3)}
+        for source in plan.content.embedded:
+            self._written.update(map(sha256_hex, (source.index, *source.manifests, *source.configs)))
 
     def copy(self, hexadecimal: str, size_bytes: int, copier: Copier) -> None:
         """Copy a blob that has its digest already; raises DigestMismatch."""
@@ -145,11 +145,11 @@ class _BlobWriter:
             copier.copy_blob(hexadecimal, size_bytes, f"sha256:{hexadecimal}", self._output.write)
             self._output.write(padding(size_bytes))
 
-    def write(self, layer: PlannedLayer) -> None:
-        """Write one layer; the second copy of a blob is taken back."""
+    def write(self, layer: PlannedLayer, spool: Spool | None) -> None:
+        """Write one layer, which is in `spool` if it is compressed; the second copy of a blob is taken back."""
         start = self._output.position
         self._output.skip(header_bytes(layer.size_bytes))
-        hexadecimal = self._write_data(layer)
+        hexadecimal = self._write_data(layer, spool)
         self._hashes.layers[layer.index] = hexadecimal
         if hexadecimal in self._written:
             self._output.rewind(start)
@@ -158,8 +158,7 @@ class _BlobWriter:
         self._output.write(padding(layer.size_bytes))
         self._output.patch(start, encode_header(oci.BLOB_FOLDER + hexadecimal, layer.size_bytes))
 
-    def _write_data(self, layer: PlannedLayer) -> str:
-        spool = self._spooled.get(layer.index)
+    def _write_data(self, layer: PlannedLayer, spool: Spool | None) -> str:
         if spool is not None:
             spool.copy_to(self._output.write)
             return spool.hex

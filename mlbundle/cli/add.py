@@ -55,7 +55,8 @@ def warn_of_takeover(before: Sequence[LibraryEntry], entry: LibraryEntry) -> Non
 
     earlier = taken_over(before, entry)
     meant = earlier.reference if earlier is not None else None
-    if entry.name in built_in_models() and not any(old.name == entry.name for old in before):
+    of_ours = entry.source == entry.name
+    if entry.name in built_in_models() and not of_ours and not any(old.name == entry.name for old in before):
         meant = f"the built-in {entry.name}"
     if meant is not None:
         output.warn(

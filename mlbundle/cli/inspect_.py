@@ -29,10 +29,21 @@ _ATTACHMENTS = {
 @click.command("inspect")
 @click.argument("reference", shell_complete=complete_reference)
 @click.option("--files", "show_files", is_flag=True, help="List every file with its size and sha256.")
+@click.option(
+    "--attachment",
+    metavar="DIGEST",
+    help="Print what is attached under this digest (its first digits will do): a statement, a bill of materials.",
+)
 @network_options
 @output.format_options("table", "json")
 def command(
-    *, reference: str, show_files: bool, plain_http: bool, ca_file: Path | None, output_format: str
+    *,
+    reference: str,
+    show_files: bool,
+    attachment: str | None,
+    plain_http: bool,
+    ca_file: Path | None,
+    output_format: str,
 ) -> None:
     """Show what a bundle holds, without trusting or unpacking it.
 
@@ -49,7 +60,13 @@ def command(
     found_at = resolve(reference, settings)
     far = found_at.kind in {"registry", "web"}
     reach = network(plain_http=plain_http, ca_file=ca_file)
-    with open_found(found_at, settings, reach, whole=not far) as reader:
+    whole = not far or attachment is not None
+    with open_found(found_at, settings, reach, whole=whole, report=output.warn) as reader:
+        if attachment is not None:
+            from mlbundle.runs.attesting import attachment as read_attachment
+
+            output.raw(read_attachment(reader, attachment))
+            return
         found = inspect_reader(reader, pickles=not far)
     if output_format == "json":
         output.document(found.to_document())

@@ -108,6 +108,14 @@ def data(text: str) -> None:
     click.echo(printable(text))
 
 
+def raw(content: bytes) -> None:
+    """Write bytes to stdout as they are, unless a terminal shows them: then what can't be printed is escaped."""
+    if sys.stdout is not None and sys.stdout.isatty():
+        click.echo(printable(content.decode("utf-8", "replace")))
+    else:
+        click.echo(content, nl=False)
+
+
 def document(value: Mapping[str, Any]) -> None:
     """Write one JSON document to stdout, in ASCII: it is the same in every locale."""
     click.echo(json.dumps(value, indent=2))

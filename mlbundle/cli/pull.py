@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mlbundle.cli import output, units
-from mlbundle.cli.add import entry_document
+from mlbundle.cli.add import entry_document, warn_of_takeover
 from mlbundle.cli.network import network, network_options
 from mlbundle.cli.progress import byte_progress
 
@@ -56,6 +56,7 @@ def command(
     from mlbundle.errors import UsageError
     from mlbundle.runs.exchange import Pull
     from mlbundle.runs.opening import client_of, open_entry
+    from mlbundle.store.library import Library
 
     settings, reach = load_settings(), network(plain_http=plain_http, ca_file=ca_file)
     reference = _reference(repository, settings)
@@ -68,6 +69,7 @@ def command(
         if dry_run:
             _show_plan(plan, output_format)
             return
+        before, _ = Library(settings.data_dir).scan()
         with byte_progress("pulling") as progress:
             try:
                 entry = pull.fetch(progress)
@@ -78,6 +80,7 @@ def command(
         with open_entry(entry, settings) as reader, byte_progress("writing") as progress:
             write_archive(reader, target, progress, overwrite=force)
     _show(entry, plan, output_format)
+    warn_of_takeover(before, entry)
 
 
 def _reference(text: str, settings: Settings) -> RegistryReference:

@@ -57,7 +57,7 @@ def command(
     reach = network(plain_http=plain_http, ca_file=ca_file)
     far = found.kind in {"registry", "web"}
     with (
-        open_found(found, settings, reach, whole=not far, packed=True) as reader,
+        open_found(found, settings, reach, whole=not far, packed=True, report=output.warn) as reader,
         byte_progress("unpacking") as progress,
     ):
         document = reader.document

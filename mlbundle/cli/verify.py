@@ -63,7 +63,7 @@ def command(
     reach = network(plain_http=plain_http, ca_file=ca_file)
     with (
         _naming_origin(found.entry),
-        open_found(found, settings, reach, packed=True) as reader,
+        open_found(found, settings, reach, packed=True, report=output.warn) as reader,
         byte_progress("verifying") as progress,
     ):
         verified = verify_reader(reader, progress)

@@ -146,7 +146,7 @@ def sign(
             entry = add_to_library(_with(reader, [referrer]), settings)
             return reader.manifest_digest, entry.reference
         assert found.registry is not None
-        with client_of(found.registry, network) as client:
+        with client_of(found.registry, network, to_push=True) as client:
             for key, data in referrer.blobs.items():
                 _put_blob(client, key, data)
             client.put_referrer(MANIFEST_TYPE, referrer.manifest, reader.manifest_digest)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.bundle import oci
+from mlbundle.bundle.agreement import check_names
 from mlbundle.bundle.reader import open_blobs
+from mlbundle.bundle.verify import check_tars
 from mlbundle.errors import UsageError
 from mlbundle.platforms import this_architecture
 from mlbundle.registry.blobs import RegistryBlobs
@@ -146,6 +148,8 @@ def push(
     tag = reference.tag or reader.tag
     if not force:
         _check_free(client, reference.with_(tag=tag), reader.manifest_digest)
+    check_names(reader)
+    check_tars(reader)
     structure = reader.structure
     embedded = structure.images if images else ()
     # Registries keep manifests apart from blobs.
@@ -267,6 +271,8 @@ class Pull:
             fetch_many(self._client, orders, library.store, progress)
             index = found.index(self._whole_accelerators())
             reader = open_blobs(library.store, index)
+            check_names(reader)
+            check_tars(reader)
             blobs = {**reader.structure.blobs(), **dict(self._kept())}
             return library.add(
                 name=reader.document.model_name,
@@ -340,6 +346,8 @@ def add_to_library(
     reader: BundleReader, settings: Settings, progress: Progress | None = None
 ) -> LibraryEntry:
     """Copy an open bundle into the library, checking every blob; raises IntegrityError, StorageFailed."""
+    check_names(reader)
+    check_tars(reader)
     return Library(settings.data_dir).add(
         name=reader.document.model_name,
         version=reader.document.model_version,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlbundle.bundle.reader import open_archive, open_blobs, open_bundle, open_remote
-from mlbundle.errors import NotABundle, StorageFailed
+from mlbundle.errors import IntegrityError, NotABundle, StorageFailed
 from mlbundle.runs.network import Network
 from mlbundle.runs.references import resolve
 
@@ -29,9 +29,11 @@ def open_reference(
     *,
     whole: bool = True,
     packed: bool = False,
+    report: Callable[[str], None] = lambda _line: None,
 ) -> BundleReader:
     """Open the bundle that `text` means; see `open_found`."""
-    return open_found(resolve(text, settings), settings, network, whole=whole, packed=packed)
+    found = resolve(text, settings)
+    return open_found(found, settings, network, whole=whole, packed=packed, report=report)
 
 
 def open_found(
@@ -41,12 +43,14 @@ def open_found(
     *,
     whole: bool = True,
     packed: bool = False,
+    report: Callable[[str], None] = lambda _line: None,
 ) -> BundleReader:
     """Open what a reference means.
 
-    Without `whole`, only the documents of a bundle far away are looked at. A manifest is packed, unless what is
-    wanted is a bundle that is `packed` already. Raises what `open_bundle` raises, NotABundle for a manifest then, and
-    the errors of packing, of registries and of the store.
+    Without `whole`, only the documents of a bundle far away are looked at; `report` hears what a registry has about
+    it that can't be used. A manifest is packed, unless what is wanted is a bundle that is `packed` already. Raises
+    what `open_bundle` raises, NotABundle for a manifest then, and the errors of packing, of registries and of the
+    store.
     """
     network = network or Network()
     if found.kind == "bundle":
@@ -56,7 +60,7 @@ def open_found(
         return open_entry(found.entry, settings)
     if found.kind == "registry":
         assert found.registry is not None
-        return open_registry(found.registry, network, whole=whole)
+        return open_registry(found.registry, network, whole=whole, report=report)
     if found.kind == "web":
         return _open_web(found.text, network, whole=whole)
     if packed:
@@ -80,12 +84,20 @@ def open_entry(entry: LibraryEntry, settings: Settings) -> BundleReader:
         with suppress(StorageFailed):
             held.enter_context(library.adding())
         return open_blobs(NamedBlobs(library.store, entry.reference, close=held.close), entry.index)
-    except BaseException:
+    except BaseException as error:
         held.close()
+        if isinstance(error, IntegrityError):
+            error.hint = entry.mending_hint
         raise
 
 
-def open_registry(reference: RegistryReference, network: Network, *, whole: bool) -> BundleReader:
+def open_registry(
+    reference: RegistryReference,
+    network: Network,
+    *,
+    whole: bool,
+    report: Callable[[str], None] = lambda _line: None,
+) -> BundleReader:
     """Open a bundle in a registry; its blobs are read as they are needed."""
     from mlbundle.bundle.overlay import NamedBlobs
     from mlbundle.registry.blobs import RegistryBlobs
@@ -94,7 +106,7 @@ def open_registry(reference: RegistryReference, network: Network, *, whole: bool
     client = client_of(reference, network)
     try:
         blobs = RegistryBlobs(client)
-        index = index_of(client, blobs, reference)
+        index = index_of(client, blobs, reference, report)
         return open_blobs(NamedBlobs(blobs, str(reference), close=client.close), index, whole=whole)
     except BaseException:
         client.close()
@@ -128,11 +140,11 @@ def bring(
         return add_to_library(reader, settings, progress)
 
 
-def client_of(reference: RegistryReference, network: Network) -> RegistryClient:
-    """Return a client of the repository that a reference names."""
+def client_of(reference: RegistryReference, network: Network, *, to_push: bool = False) -> RegistryClient:
+    """Return a client of the repository that a reference names; `to_push` asks for that right from the beginning."""
     from mlbundle.registry.client import client_for
 
-    return client_for(reference, **network.settings())
+    return client_for(reference, to_push=to_push, **network.settings())
 
 
 def _open_web(address: str, network: Network, *, whole: bool) -> BundleReader:

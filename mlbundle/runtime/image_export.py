@@ -26,6 +26,7 @@ from mlbundle.errors import DigestMismatch, ImageMismatch, ImageMissing, UsageEr
 from mlbundle.files import storage_failed
 from mlbundle.runtime.image_engine import engine_calls, engine_failed, find_image
 from mlbundle.runtime.image_layers import CONFIG_TYPE, TAR_TYPE, ZSTD_TYPE, encoding_of, unpacker
+from mlbundle.store.copying import receive_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -361,8 +362,8 @@ def _deliver(spool: _Spool, listed: _ListedImage, ref: str, blobs: BlobSink) -> 
     manifest_hex = sha256_hex(manifest_bytes)
     for item in spooled:
         _receive_file(blobs, item)
-    _receive(blobs, config_hex, len(config_bytes), io.BytesIO(config_bytes))
-    _receive(blobs, manifest_hex, len(manifest_bytes), io.BytesIO(manifest_bytes))
+    receive_bytes(blobs, config_hex, config_bytes)
+    receive_bytes(blobs, manifest_hex, manifest_bytes)
     return ExportedImage(
         ref=ref,
         architecture=config.text("architecture"),
@@ -385,13 +386,21 @@ def _encode_manifest(config: Descriptor, layers: Sequence[ImageLayer]) -> bytes:
     })  # fmt: skip
 
 
-def _receive(blobs: BlobSink, hexadecimal: str, size_bytes: int, stream: BinaryIO) -> None:
-    with blobs.receive(hexadecimal, size_bytes) as partial:
-        if partial is None:
-            return
-        stream.seek(partial.received_bytes)
-        while block := stream.read(_BLOCK_BYTES):
-            partial.write(memoryview(block))
+def _receive(blobs: BlobSink, item: _Spooled, stream: BinaryIO) -> bool:
+    """Take in a layer; False when what an earlier try had left of it was spoilt, and is gone now."""
+    left_bytes = 0
+    try:
+        with blobs.receive(item.layer.hex, item.layer.size_bytes) as partial:
+            if partial is not None:
+                left_bytes = partial.received_bytes
+                stream.seek(left_bytes)
+                while block := stream.read(_BLOCK_BYTES):
+                    partial.write(memoryview(block))
+    except DigestMismatch:
+        if not left_bytes:
+            raise
+        return False
+    return True
 
 
 def _receive_file(blobs: BlobSink, item: _Spooled) -> None:
@@ -400,7 +409,8 @@ def _receive_file(blobs: BlobSink, item: _Spooled) -> None:
     except OSError as error:
         raise storage_failed(error, item.file) from error
     with stream:
-        _receive(blobs, item.layer.hex, item.layer.size_bytes, stream)
+        while not _receive(blobs, item, stream):
+            pass
 
 
 def _name_of(facts: dict[str, Any], image_id: str) -> str:
