@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from mlbundle.bundle.reader import BundleReader, PlacedFile, open_bundle
 from mlbundle.bundle.verify import Copier, meter
 from mlbundle.errors import StorageFailed, UsageError
-from mlbundle.files import sync_file_system, sync_folder
+from mlbundle.files import lock_folder, sync_file_system, sync_folder
 from mlbundle.platforms import free_bytes
 
 if TYPE_CHECKING:
@@ -120,9 +121,14 @@ def _check_space(files: Sequence[FileEntry], destination: Path) -> None:
 
 @contextmanager
 def _staging(destination: Path) -> Iterator[tuple[Path, int]]:
-    """Make a guard folder of mode 0700 beside `destination` and a plain one in it; both are gone at the end."""
+    """Make a guard folder of mode 0700 beside `destination` and a plain one in it; both are gone at the end.
+
+    The guard is locked while it is used, so that what a killed process left is known and goes with the next one.
+    """
+    _remove_leftovers(destination)
     guard = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}.partial")
     guard.mkdir(mode=0o700)
+    lock = lock_folder(guard)
     try:
         inner = guard / "files"
         inner.mkdir()
@@ -133,6 +139,17 @@ def _staging(destination: Path) -> Iterator[tuple[Path, int]]:
             os.close(descriptor)
     finally:
         shutil.rmtree(guard, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def _remove_leftovers(destination: Path) -> None:
+    """Remove what killed processes left beside `destination`: guard folders that nobody holds."""
+    name = re.compile(rf"\.{re.escape(destination.name)}\.[a-f0-9]{{8}}\.partial", re.ASCII)
+    for path in destination.parent.iterdir():
+        if name.fullmatch(path.name) and (lock := lock_folder(path)) is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(lock)
 
 
 def _publish(folder: Path, destination: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import secrets
@@ -10,7 +9,7 @@ import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mlbundle.files import storage_failed
+from mlbundle.files import lock_folder, storage_failed
 from mlbundle.store.folders import children
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ def leftovers(cache_dir: Path) -> list[Path]:
 
 def remove_if_free(path: Path) -> bool:
     """Remove a staging folder unless somebody uses it; whether it is gone. What can't be removed does no harm."""
-    descriptor = _lock(path)
+    descriptor = lock_folder(path)
     if descriptor is None:
         return False
     try:
@@ -63,29 +62,13 @@ def _make_locked(cache_dir: Path) -> tuple[Path, int]:
         path = cache_dir / f"{_PREFIX}{secrets.token_hex(4)}"
         path.mkdir(mode=0o700)
         # Between the two another process may have taken it for a leftover.
-        descriptor = _lock(path)
+        descriptor = lock_folder(path)
         if descriptor is not None:
             return path, descriptor
 
 
-def _lock(path: Path) -> int | None:
-    """Return the locked descriptor of a folder; None when somebody else has it, or it is gone."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if os.path.samestat(path.lstat(), os.fstat(descriptor)):
-            return descriptor
-    except OSError:
-        pass
-    os.close(descriptor)
-    return None
-
-
 def _is_free(path: Path) -> bool:
-    descriptor = _lock(path)
+    descriptor = lock_folder(path)
     if descriptor is not None:
         os.close(descriptor)
     return descriptor is not None

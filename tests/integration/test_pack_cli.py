@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -111,6 +113,19 @@ def test_a_dry_run_writes_nothing(net: Path, cli: Cli, tmp_path: Path) -> None:
     assert names(tmp_path) == before
     assert previewed["written"] is False
     assert cli("pack", net, "--json").document()["manifest_digest"] == previewed["manifest_digest"]
+
+
+def test_what_a_killed_unpack_left_goes_with_the_next(bundle: Path, cli: Cli, tmp_path: Path) -> None:
+    left, held = (tmp_path / f".out.{digits}.partial" for digits in ("0123abcd", "89abcdef"))
+    for folder in (left, held):
+        (folder / "files").mkdir(parents=True)
+        (folder / "files" / "half").write_bytes(b"half")
+    descriptor = os.open(held, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    assert cli("unpack", bundle, "-o", "out").status == 0
+    assert not left.exists()
+    assert held.exists()
+    os.close(descriptor)
 
 
 def test_an_existing_file_needs_force(net: Path, bundle: Path, cli: Cli) -> None:
