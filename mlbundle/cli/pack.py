@@ -49,7 +49,7 @@ SCHEMA = "mlbundle/pack/v1"
 @click.option("--frozen", is_flag=True, help="Refuse unless every image is pinned by a digest.")
 @click.option("--compress-weights", is_flag=True, help="Compress weights too (they can't be mapped then).")
 @click.option("--no-compress", is_flag=True, help="Compress nothing: the same bytes with every zstd library.")
-@click.option("--sbom", is_flag=True, help="Attach a bill of materials of the framework image (CycloneDX).")
+@click.option("--sbom", is_flag=True, help="Attach a bill of materials of the image that is embedded.")
 @click.option("--provenance", is_flag=True, help="Attach how the bundle was made (in-toto, SLSA).")
 @click.option(
     "--key", type=click.Path(path_type=Path), help="Sign the bundle, and what is attached, with this key."
@@ -81,7 +81,8 @@ def command(
 ) -> None:
     """Make one bundle file of a manifest and the assets it names.
 
-    REFERENCE is a folder with model.yml, a model manifest, or the name of a built-in model. The same files
+    REFERENCE is a folder with model.yml (or with an unpacked bundle: edit mlbundle/model.yml in it), a model
+    manifest, or the name of a built-in model. The same files
     give the same bytes on every machine. The name of a bundle in the library writes that one as a file.
     """
     from mlbundle.bundle.content import Compression

@@ -22,7 +22,8 @@ SCHEMA = "mlbundle/validation/v1"
 def command(files: tuple[Path, ...], strict: bool, output_format: str) -> int:
     """Check model and framework manifests; show every problem at once.
 
-    A folder means its model.yml (else its framework.yml). Exits with 0 when no file has errors, else with 1.
+    A folder means its model.yml (else its framework.yml); of an unpacked bundle, mlbundle/model.yml.
+    Exits with 0 when no file has errors, else with 1.
     """
     from mlbundle.manifest.load import load_manifest
 

@@ -88,12 +88,13 @@ def load_framework(path: Path) -> Loaded[FrameworkManifest]:
 def load_manifest(path: Path) -> Loaded[ModelManifest] | Loaded[FrameworkManifest]:
     """Read and check a manifest of either kind; a folder means its model.yml, else its framework.yml.
 
-    Raises as `load_model` does.
+    A folder with an unpacked bundle has them in its folder `mlbundle`. Raises as `load_model` does.
     """
     file = path
     if path.is_dir():
-        only_framework = (path / FRAMEWORK_FILE).exists() and not (path / MODEL_FILE).exists()
-        file = path / (FRAMEWORK_FILE if only_framework else MODEL_FILE)
+        unpacked = path / "mlbundle" / MODEL_FILE
+        found = (path / MODEL_FILE, unpacked, path / FRAMEWORK_FILE)
+        file = next((candidate for candidate in found if candidate.exists()), path / MODEL_FILE)
     source = parse_source(read_bytes(file), str(file))
     keys = {entry.key: None for entry in source.root.entries} if source.root is not None else {}
     return _framework(source) if detect_kind(keys) == "framework" else _model(source)

@@ -164,7 +164,7 @@ class Driver:
             repository = f"{name}/n{len(self.repositories)}"
             self.repositories.append(repository)
             target = f"{self.host}/{repository}:t"
-            return Task(kind, [str(self._file(name)), target, "--plain-http"], repository=repository)
+            return Task(kind, [str(self._file(name)), target, "--plain-http", "--force"], repository=repository)
         if kind == "gc":
             return Task(kind, ["--partials"] if self.chance.random() < 0.3 else [])
         if kind == "sign":
@@ -246,6 +246,10 @@ class Driver:
             return
         # A removal that was killed may have been done.
         gone = task.kind == "rm" and task.tried and '"reference-not-found"' in item.child.stdout()
+        # A file that another process packed anew meanwhile is not signed as it was: the user is asked to try again.
+        if task.kind == "sign" and '"source-changed"' in item.child.stdout():
+            self.broken.append(task)
+            return
         if status and not gone:
             fail(
                 f"{task} tried {task.tried} times ended with {status}:\n{item.child.stdout()}{item.child.stderr()}"

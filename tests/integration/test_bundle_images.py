@@ -207,11 +207,11 @@ def check_run(done: Outcome, packed: Packed) -> None:
     assert (record["status"], record["runtime"]) == ("completed", "docker")
     assert record["accuracy"]["passed"] is True
     assert record["bundle"]["manifest_digest"] == packed.document["manifest_digest"]
-    pin = packed.pin
-    expected = {"ref": pin["image"]} | {
-        f"{name}_digest": pin[name] for name in ("index", "manifest", "config")
-    }
-    assert record["image"] == expected
+    # An engine with the classic store knows an image by its config; what it does not know is not told.
+    image = record["image"]
+    assert (image["ref"], image["config_digest"]) == (packed.pin["image"], packed.pin["config"])
+    for name in ("index", "manifest"):
+        assert image[f"{name}_digest"] in {None, packed.pin[name]}
 
 
 def test_it_runs_where_there_is_no_network_and_no_image(

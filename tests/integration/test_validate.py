@@ -38,6 +38,14 @@ def test_json_lines_have_one_file_each(cli: Cli) -> None:
     assert [json.loads(line)["kind"] for line in done.stdout.splitlines()] == ["model", "framework"]
 
 
+def test_a_folder_with_an_unpacked_bundle_has_its_manifest_in_mlbundle(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "out" / "mlbundle").mkdir(parents=True)
+    (tmp_path / "out" / "mlbundle" / "model.yml").write_bytes((GOLDEN / "listing1.yml").read_bytes())
+    done = cli("validate", "out")
+    assert done.status == 0
+    assert "out/mlbundle/model.yml: valid as a model manifest" in done.stderr
+
+
 def test_a_folder_means_its_manifest(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "model.yml").write_text("name: x\n")
     done = cli("validate", tmp_path)
