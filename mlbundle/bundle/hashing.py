@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import ThreadPoolExecutor
 
-BLOCK_BYTES = 4 << 20
+BLOCK_BYTES = 1 << 20
 """How much is read at a time; divides the chunk size."""
 
-DEPTH = 3
+DEPTH = 8
 """How many blocks of a stream may wait to be hashed: what reads and writes need not keep step with what hashes."""
 
 _THREAD_BYTES = 256 << 10

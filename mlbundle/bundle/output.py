@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-COPY_BYTES = 4 << 20
+COPY_BYTES = 1 << 20
 _PERMISSIONS = 0o777
 
 
