@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import ThreadPoolExecutor
 
-BLOCK_BYTES = 1 << 20
-"""How much is read at a time; divides the chunk size."""
+BLOCK_BYTES = 512 << 10
+"""How much is read at a time: it stays in a core's cache until it is hashed and written. Divides the chunk size."""
 
 DEPTH = 8
 """How many blocks of a stream may wait to be hashed: what reads and writes need not keep step with what hashes."""

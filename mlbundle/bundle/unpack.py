@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from mlbundle.bundle.reader import BundleReader, PlacedFile, open_bundle
 from mlbundle.bundle.verify import Copier, meter
+from mlbundle.bundle.writeback import WriteBack
 from mlbundle.errors import StorageFailed, UsageError
 from mlbundle.files import lock_folder, sync_file_system, sync_folder
 from mlbundle.platforms import free_bytes
@@ -227,6 +228,8 @@ class _Sinks:
         self._files = iter(files)
         self._chosen = chosen
         self._descriptor = -1
+        self._write_back: WriteBack | None = None
+        self._written_bytes = 0
 
     def __iter__(self) -> Iterator[Callable[[memoryview], None] | None]:
         return self
@@ -237,6 +240,7 @@ class _Sinks:
         if entry.path not in self._chosen:
             return None
         self._descriptor = self._tree.create(entry)
+        self._write_back, self._written_bytes = WriteBack(self._descriptor), 0
         return self._write
 
     def close(self) -> None:
@@ -251,4 +255,7 @@ class _Sinks:
 
     def _write(self, view: memoryview) -> None:
         while view:
-            view = view[os.write(self._descriptor, view) :]
+            count = os.write(self._descriptor, view)
+            view, self._written_bytes = view[count:], self._written_bytes + count
+        if self._write_back is not None:
+            self._write_back.reached(self._written_bytes)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
     Sink = Callable[[memoryview], None]
 
-_READ_BYTES = 1 << 20
+_READ_BYTES = 256 << 10
 _MAX_THREADS = 4
 SCHEMA = "mlbundle/verification/v1"
 

@@ -205,7 +205,7 @@ class RegistryClient:
     def read_blob(
         self, hexadecimal: str, offset: int, size_bytes: int, *, total_bytes: int | None = None
     ) -> Generator[memoryview, None, None]:
-        """Yield exactly `size_bytes` bytes of a blob from `offset`, in blocks of at most 1 MiB.
+        """Yield exactly `size_bytes` bytes of a blob from `offset`, in blocks of at most 256 KiB.
 
         `total_bytes`, where known, is what the registry must say the blob's size is. Nothing is checked against the
         digest. Raises ConnectionCut (a RegistryUnavailable) when the answer breaks off: what was yielded is good to

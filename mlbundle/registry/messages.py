@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import urllib3
 
 MAX_DOCUMENT_BYTES = 4 << 20
-READ_BYTES = 1 << 20
+READ_BYTES = 256 << 10
 IDEMPOTENT = frozenset({"GET", "HEAD"})
 _TRY_AGAIN = "try again: what has arrived is kept"
 

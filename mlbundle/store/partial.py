@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-BLOCK_BYTES = 1 << 20
+BLOCK_BYTES = 256 << 10
 BLOB_MODE = 0o444
 _PARTIAL_MODE = 0o600
 _FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK

