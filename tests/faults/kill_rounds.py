@@ -164,7 +164,9 @@ class Driver:
             repository = f"{name}/n{len(self.repositories)}"
             self.repositories.append(repository)
             target = f"{self.host}/{repository}:t"
-            return Task(kind, [str(self._file(name)), target, "--plain-http", "--force"], repository=repository)
+            return Task(
+                kind, [str(self._file(name)), target, "--plain-http", "--force"], repository=repository
+            )
         if kind == "gc":
             return Task(kind, ["--partials"] if self.chance.random() < 0.3 else [])
         if kind == "sign":
