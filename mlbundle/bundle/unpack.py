@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from mlbundle.bundle.agreement import check_names
 from mlbundle.bundle.reader import BundleReader, PlacedFile, open_bundle
 from mlbundle.bundle.verify import Copier, meter
 from mlbundle.bundle.writeback import WriteBack
@@ -73,6 +74,7 @@ def unpack_reader(
         raise UsageError(f"{destination} exists already", hint="name a new folder with -o")
     if not destination.parent.is_dir():
         raise UsageError(f"the folder {destination.parent} does not exist", where=str(destination))
+    check_names(reader)
     chosen = choose_files(reader.files, patterns)
     _check_space(chosen, destination)
     try:

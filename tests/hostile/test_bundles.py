@@ -917,7 +917,12 @@ def test_a_manifest_that_is_called_otherwise_is_refused(
 ) -> None:
     """Policies and the library go by bundle.json, runs by model.yml: they must not differ."""
     (box / "two.mlb").write_bytes(Forge(model_yaml=yaml).build())
-    for command in (["verify", "two.mlb"], ["run", "--dry-run", "two.mlb"]):
+    for command in (
+        ["verify", "two.mlb"],
+        ["unpack", "two.mlb"],
+        ["add", "two.mlb"],
+        ["run", "--dry-run", "two.mlb"],
+    ):
         status, document = run(capsys, *command)
         assert (status, document["reference"]) == (5, "bundle-corrupt")
 
