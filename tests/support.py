@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,11 +21,43 @@ BASE_IMAGE = os.environ.get("MLBUNDLE_TEST_BASE_IMAGE", "")
 ROOT = Path(__file__).resolve().parent.parent
 
 
+TINY_NET = """\
+name: Tiny Net
+version: 1.0.0+cu12
+framework: {name: onnxruntime, version: '>=1.0 <2'}
+inputs:
+  - {type: image, layer_name: input, element_type: float32, shape: [N, 4]}
+outputs:
+  - {type: probability, layer_name: output, element_type: float32, shape: [N, 2]}
+model: {graph_path: net.onnx}
+dataset: {format: directory, path: data, index: index.txt, samples: 2}
+"""
+"""A manifest of a graph and two samples; nothing of it can be run."""
+
+
 def lacking(reason: str) -> NoReturn:
     """A missing real part: a failure under CI, a skip with its reason on a user's machine."""
     if IN_CI:
         pytest.fail(f"under CI this must be there: {reason}")
     pytest.skip(reason)
+
+
+@contextmanager
+def small_file_system(folder: Path, size: str) -> Iterator[Path]:
+    """Mount a tmpfs of this size on a new folder; a skip with its reason where that can't be done."""
+    folder.mkdir()
+    mount = shutil.which("mount")
+    if mount is None or os.geteuid() != 0:
+        pytest.skip("only root can mount a small file system")
+    done = subprocess.run(
+        [mount, "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], capture_output=True, text=True
+    )
+    if done.returncode:
+        pytest.skip(f"no small file system can be mounted here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
 @dataclass(frozen=True)

@@ -93,13 +93,19 @@ def check_space(needed_bytes: int, destination: Path) -> None:
         raise UsageError(f"the folder {destination.parent} does not exist", where=str(destination))
     with suppress(OSError):
         _remove_leftovers(destination)
-    free = free_bytes(destination.parent)
+    require_room(
+        destination.parent,
+        needed_bytes,
+        "the bundle takes more than",
+        "make room or write it to another disk with -o",
+    )
+
+
+def require_room(folder: Path, needed_bytes: int, what: str, hint: str) -> None:
+    """Raise StorageFailed when less is free where a folder lies; `what` begins the message: "the files take"."""
+    free = free_bytes(folder)
     if needed_bytes > free:
-        raise StorageFailed(
-            f"the bundle takes more than {needed_bytes} bytes and {free} are free",
-            where=str(destination.parent),
-            hint="make room or write it to another disk with -o",
-        )
+        raise StorageFailed(f"{what} {needed_bytes} bytes and {free} are free", where=str(folder), hint=hint)
 
 
 @contextmanager

@@ -13,12 +13,12 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from mlbundle.bundle.agreement import check_names
+from mlbundle.bundle.output import require_room
 from mlbundle.bundle.reader import BundleReader, PlacedFile, open_bundle
 from mlbundle.bundle.verify import Copier, meter
 from mlbundle.bundle.writeback import WriteBack
 from mlbundle.errors import StorageFailed, UsageError
 from mlbundle.files import lock_folder, sync_file_system, sync_folder
-from mlbundle.platforms import free_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -76,7 +76,7 @@ def unpack_reader(
         raise UsageError(f"the folder {destination.parent} does not exist", where=str(destination))
     check_names(reader)
     chosen = choose_files(reader.files, patterns)
-    _check_space(chosen, destination)
+    require_room(destination.parent, sum(entry.size_bytes for entry in chosen), "the files take", "make room")
     try:
         with _staging(destination) as (folder, descriptor):
             _write_files(reader, {entry.path for entry in chosen}, descriptor, progress)
@@ -110,16 +110,6 @@ def choose_files(files: Sequence[FileEntry], patterns: Sequence[str]) -> tuple[F
 
 def _matches(path: str, pattern: str) -> bool:
     return fnmatchcase(path, pattern) or path.startswith(pattern.rstrip("/") + "/")
-
-
-def _check_space(files: Sequence[FileEntry], destination: Path) -> None:
-    needed, free = sum(entry.size_bytes for entry in files), free_bytes(destination.parent)
-    if needed > free:
-        raise StorageFailed(
-            f"the files take {needed} bytes and {free} are free",
-            where=str(destination.parent),
-            hint="make room",
-        )
 
 
 @contextmanager

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 from mlbundle.bundle.agreement import check_names
 from mlbundle.bundle.document import CHUNK_BYTES
 from mlbundle.bundle.hashing import DEPTH, StreamHash
+from mlbundle.bundle.output import require_room
 from mlbundle.bundle.pickles import find_pickles
 from mlbundle.bundle.reader import BundleReader, Layer, open_bundle
 from mlbundle.bundle.tarlayers import TarChecker
 from mlbundle.errors import BundleCorrupt, DigestMismatch, StorageFailed
-from mlbundle.platforms import free_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     Progress = Callable[[int, int], None]
     Sink = Callable[[memoryview], None]
 
+_MORE_ROOM = "make room, or set TMPDIR to a folder on another disk"
 _READ_BYTES = 256 << 10
 _MAX_THREADS = 4
 SCHEMA = "mlbundle/verification/v1"
@@ -230,13 +231,8 @@ class _Inflated:
         compressed = [layer for layer in layers if layer.compressed]
         self._layers = {layer.index for layer in compressed}
         self._folder = Path(tempfile.gettempdir())
-        needed, free = sum(layer.unpacked_bytes for layer in compressed), free_bytes(self._folder)
-        if needed > free:
-            raise StorageFailed(
-                f"the compressed layers hold {needed} bytes and {free} are free",
-                where=str(self._folder),
-                hint="make room, or set TMPDIR to a folder on another disk",
-            )
+        needed_bytes = sum(layer.unpacked_bytes for layer in compressed)
+        require_room(self._folder, needed_bytes, "the compressed layers hold", _MORE_ROOM)
         self._files: dict[int, IO[bytes]] = {}
 
     def __enter__(self) -> Self:
@@ -260,7 +256,7 @@ class _Inflated:
                 raise StorageFailed(
                     f"can't write what a compressed layer holds: {error.strerror}",
                     where=str(self._folder),
-                    hint="make room, or set TMPDIR to a folder on another disk",
+                    hint=_MORE_ROOM,
                 ) from error
 
         for placed in layer.files:

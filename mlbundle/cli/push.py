@@ -51,10 +51,9 @@ def command(
     A tag that names another bundle stays as it is, unless with --force.
     """
     from mlbundle.config import load_settings
-    from mlbundle.registry.client import client_for
     from mlbundle.runs.exchange import push, push_target
     from mlbundle.runs.mirror import mirror
-    from mlbundle.runs.opening import open_reference
+    from mlbundle.runs.opening import client_of, open_reference
 
     settings, reach = load_settings(), network(plain_http=plain_http, ca_file=ca_file)
     with open_reference(reference, settings, reach) as reader:
@@ -62,7 +61,7 @@ def command(
         if dry_run:
             _show_plan(str(target), reader.size_bytes, len(reader.structure.blobs()), output_format)
             return
-        with client_for(target, to_push=True, **reach.settings()) as client:
+        with client_of(target, reach, to_push=True) as client:
             with byte_progress("pushing") as progress:
                 pushed = push(
                     reader,

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mlbundle import __version__
 from mlbundle.bundle.assemble import with_referrers, write_archive
 from mlbundle.bundle.digests import PREFIX
 from mlbundle.bundle.oci import MANIFEST_TYPE
 from mlbundle.bundle.output import already_there, holding
+from mlbundle.bundle.overlay import MemoryBlobs
 from mlbundle.bundle.pack import pack
 from mlbundle.bundle.reader import open_bundle
 from mlbundle.errors import IntegrityError, ReferenceNotFound, UsageError
@@ -147,8 +148,9 @@ def sign(
             return reader.manifest_digest, entry.reference
         assert found.registry is not None
         with client_of(found.registry, network, to_push=True) as client:
+            blobs = MemoryBlobs(referrer.blobs)
             for key, data in referrer.blobs.items():
-                _put_blob(client, key, data)
+                client.upload_blob(key, len(data), blobs)
             client.put_referrer(MANIFEST_TYPE, referrer.manifest, reader.manifest_digest)
         return reader.manifest_digest, str(found.registry)
 
@@ -264,12 +266,6 @@ def label_of(reader: BundleReader) -> str:
 
 def _with(reader: BundleReader, added: Sequence[Referrer]) -> BundleReader:
     return with_referrers(reader, [(referrer.manifest, referrer.blobs) for referrer in added])
-
-
-def _put_blob(client: Any, key: str, data: bytes) -> None:
-    from mlbundle.bundle.overlay import MemoryBlobs
-
-    client.upload_blob(key, len(data), MemoryBlobs({key: data}))
 
 
 def _sbom(reader: BundleReader, key: PrivateKey | None) -> Referrer:

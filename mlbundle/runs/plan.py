@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import EngineUnavailable, ImageMissing, TrustRequired, UsageError
@@ -20,6 +18,7 @@ from mlbundle.wire.job import Job, LimitsJob, ModelJob
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from mlbundle.config import Settings
     from mlbundle.manifest.framework import FrameworkManifest
@@ -137,14 +136,11 @@ def materialise(
     store = BundleStore(settings.data_dir)
     if reference.kind == "bundle":
         return store.materialise(reference.path)
+    from mlbundle.runs.opening import bring, open_entry, open_found
+
     if reference.kind == "manifest":
-        from mlbundle.runs.packing import pack_manifest
-
-        with tempfile.TemporaryDirectory(prefix="mlbundle-pack-") as folder:
-            packed = pack_manifest(reference.path, Path(folder) / "bundle.mlb")
-            return store.materialise(packed.path)
-    from mlbundle.runs.opening import bring, open_entry
-
+        with open_found(reference, settings) as reader:
+            return store.materialise_reader(reader)
     with open_entry(bring(reference, settings, network, report=report), settings) as reader:
         return store.materialise_reader(reader)
 

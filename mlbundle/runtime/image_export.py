@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from mlbundle.bundle import strictjson
 from mlbundle.bundle.digests import PREFIX, parse_digest, sha256_hex
-from mlbundle.bundle.oci import INDEX_TYPE, MANIFEST_TYPE, Descriptor, go_json
+from mlbundle.bundle.oci import IMAGE_CONFIG_TYPE, INDEX_TYPE, MANIFEST_TYPE, Descriptor, go_json
 from mlbundle.bundle.strictjson import Fields
 from mlbundle.bundle.zstdio import Compressor
 from mlbundle.errors import DigestMismatch, ImageMismatch, ImageMissing, UsageError
 from mlbundle.files import storage_failed
 from mlbundle.runtime.image_engine import engine_calls, engine_failed, find_image
-from mlbundle.runtime.image_layers import CONFIG_TYPE, TAR_TYPE, ZSTD_TYPE, encoding_of, unpacker
+from mlbundle.runtime.image_layers import TAR_TYPE, ZSTD_TYPE, encoding_of, unpacker
 from mlbundle.store.copying import receive_bytes
 
 if TYPE_CHECKING:
@@ -358,7 +358,7 @@ def _deliver(spool: _Spool, listed: _ListedImage, ref: str, blobs: BlobSink) -> 
             hint="the engine's storage may be damaged: remove the image and build or pull it again",
         )
     config_hex = sha256_hex(config_bytes)
-    manifest_bytes = _encode_manifest(Descriptor(CONFIG_TYPE, config_hex, len(config_bytes)), layers)
+    manifest_bytes = _encode_manifest(Descriptor(IMAGE_CONFIG_TYPE, config_hex, len(config_bytes)), layers)
     manifest_hex = sha256_hex(manifest_bytes)
     for item in spooled:
         _receive_file(blobs, item)

@@ -9,15 +9,14 @@ import zlib
 from enum import StrEnum
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
+from mlbundle.bundle.oci import IMAGE_LAYER_TYPES
 from mlbundle.bundle.zstdio import PIECE_BYTES, Decompressor
 from mlbundle.errors import BundleCorrupt
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-CONFIG_TYPE = "application/vnd.oci.image.config.v1+json"
-TAR_TYPE = "application/vnd.oci.image.layer.v1.tar"
-ZSTD_TYPE = TAR_TYPE + "+zstd"
+TAR_TYPE, ZSTD_TYPE = IMAGE_LAYER_TYPES
 DOCKER_MANIFEST_TYPE = "application/vnd.docker.distribution.manifest.v2+json"
 DOCKER_CONFIG_TYPE = "application/vnd.docker.container.image.v1+json"
 _DOCKER_LAYER_TYPE = "application/vnd.docker.image.rootfs.diff.tar"

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from mlbundle.bundle import strictjson, tarformat
 from mlbundle.bundle.digests import PREFIX, parse_digest, sha256_hex
-from mlbundle.bundle.oci import MANIFEST_TYPE, is_tag
+from mlbundle.bundle.oci import IMAGE_CONFIG_TYPE, MANIFEST_TYPE, is_tag
 from mlbundle.bundle.strictjson import Fields
 from mlbundle.errors import BundleCorrupt, DigestMismatch, ImageMismatch, ImageMissing, UsageError
 from mlbundle.runtime.image_engine import engine_calls, engine_failed, find_image, has_containerd_store
 from mlbundle.runtime.image_layers import (
-    CONFIG_TYPE,
     DOCKER_CONFIG_TYPE,
     DOCKER_MANIFEST_TYPE,
     LAYER_ENCODINGS,
@@ -91,7 +90,7 @@ def read_image(manifest_bytes: bytes, reader: BlobReader) -> StoredImage:
     if manifest.has("mediaType"):
         _one_of(manifest, "mediaType", (MANIFEST_TYPE, DOCKER_MANIFEST_TYPE))
     config_fields = manifest.object("config")
-    _one_of(config_fields, "mediaType", (CONFIG_TYPE, DOCKER_CONFIG_TYPE))
+    _one_of(config_fields, "mediaType", (IMAGE_CONFIG_TYPE, DOCKER_CONFIG_TYPE))
     config_hex, config_size_bytes = _blob(config_fields, reader)
     config_bytes = _read_config(reader, config_hex, config_size_bytes)
     where = f"{reader.name}, image config"

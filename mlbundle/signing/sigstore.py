@@ -10,6 +10,7 @@ import binascii
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mlbundle.bundle.attachments import PREDICATE_TYPE
 from mlbundle.bundle.oci import go_json
 from mlbundle.bundle.strictjson import Fields, loads
 from mlbundle.errors import BundleCorrupt, SignatureInvalid
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 BUNDLE_TYPE = "application/vnd.dev.sigstore.bundle.v0.3+json"
 CONTENT = "dev.sigstore.bundle.content"
 CONTENT_DSSE = "dsse-envelope"
-PREDICATE_TYPE = "dev.sigstore.bundle.predicateType"
 CREATED = "org.opencontainers.image.created"
 
 MAX_BUNDLE_BYTES = 32 << 20

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from mlbundle.bundle.attachments import PREDICATE_TYPE
 from mlbundle.bundle.digests import PREFIX
 from mlbundle.errors import IntegrityError, SignatureInvalid, SignatureMissing
 from mlbundle.signing import sigstore, ssh
@@ -161,7 +162,7 @@ def _sigstore(data: bytes, parsed: ParsedReferrer, subject: Subject, rule: Rule,
     if key is None:
         return _Finding(stranger=_stranger(envelope, where))
     signer = _read(envelope.payload, Signer("sigstore", key.id, ""), subject, where)
-    annotated = parsed.annotations.get(sigstore.PREDICATE_TYPE)
+    annotated = parsed.annotations.get(PREDICATE_TYPE)
     if signer.signer is not None and annotated not in {None, signer.signer.predicate_type}:
         return _Finding(broken="the annotations name another predicate than the one signed", where=where)
     return signer

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 from registry_fixture import RealRegistry
 from store_checks import check_store, hidden, write_model
-from support import Cli, Outcome, command_line
+from support import Cli, Outcome, command_line, small_file_system
 
 DISK_BYTES = 16 << 20
 PAGE_BYTES = 4096
@@ -45,18 +45,8 @@ class Disk:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Disk]:
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = shutil.which("mount")
-    if mount is None or os.geteuid() != 0:
-        pytest.skip("only root can mount a small file system")
-    done = subprocess.run(
-        [mount, "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", folder], capture_output=True, text=True
-    )
-    if done.returncode:
-        pytest.skip(f"no small file system can be mounted here: {done.stderr.strip()}")
-    yield Disk(folder)
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    with small_file_system(tmp_path / "disk", str(DISK_BYTES)) as folder:
+        yield Disk(folder)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import pytest
 from inprocess import InProcess
 from registry_fixture import PASSWORD, USER, RealRegistry, running_registry
-from support import Cli, Outcome, command_line, lacking
+from support import TINY_NET, Cli, Outcome, command_line, lacking
 
 from mlbundle.bundle.content import BundleContent, EmbeddedSource, Role, SourceFile
 from mlbundle.bundle.document import ImagePin
@@ -34,17 +34,6 @@ from mlbundle.platforms import this_architecture
 from mlbundle.registry.client import RegistryClient
 from mlbundle.runs.packing import pack_manifest
 
-MODEL = """\
-name: Tiny Net
-version: 1.0.0+cu12
-framework: {name: onnxruntime, version: '>=1.0 <2'}
-inputs:
-  - {type: image, layer_name: input, element_type: float32, shape: [N, 4]}
-outputs:
-  - {type: probability, layer_name: output, element_type: float32, shape: [N, 2]}
-model: {graph_path: net.onnx}
-dataset: {format: directory, path: data, index: index.txt, samples: 2}
-"""
 TAG = "1.0.0_cu12"
 WEIGHT_BYTES, DATA_BYTES = 20_000_000, 2_000_000
 PLAIN = "--plain-http"
@@ -62,7 +51,7 @@ class Net(NamedTuple):
 def net(tmp_path_factory: pytest.TempPathFactory) -> Net:
     folder = tmp_path_factory.mktemp("net") / "net"
     (folder / "data").mkdir(parents=True)
-    (folder / "model.yml").write_text(MODEL)
+    (folder / "model.yml").write_text(TINY_NET)
     (folder / "net.onnx").write_bytes(random.Random(1).randbytes(WEIGHT_BYTES))
     (folder / "data" / "index.txt").write_text("a.bin 0\nb.bin 1\n")
     (folder / "data" / "a.bin").write_bytes(random.Random(2).randbytes(DATA_BYTES))

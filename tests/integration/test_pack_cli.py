@@ -11,31 +11,19 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from support import Cli, lacking
+from support import TINY_NET, Cli, lacking
 
 from mlbundle.bundle.reader import open_bundle
 from mlbundle.bundle.unpack import unpack
 from mlbundle.bundle.verify import verify
 from mlbundle.errors import IntegrityError
 
-MODEL = """\
-name: Tiny Net
-version: 1.0.0+cu12
-framework: {name: onnxruntime, version: '>=1.0 <2'}
-inputs:
-  - {type: image, layer_name: input, element_type: float32, shape: [N, 4]}
-outputs:
-  - {type: probability, layer_name: output, element_type: float32, shape: [N, 2]}
-model: {graph_path: net.onnx}
-dataset: {format: directory, path: data, index: index.txt, samples: 2}
-"""
-
 
 @pytest.fixture
 def net(tmp_path: Path) -> Path:
     folder = tmp_path / "net"
     (folder / "data").mkdir(parents=True)
-    (folder / "model.yml").write_text(MODEL)
+    (folder / "model.yml").write_text(TINY_NET)
     (folder / "net.onnx").write_bytes(b"graph" * 100)
     (folder / "data" / "index.txt").write_text("a.bin 0\nb.bin 1\n")
     (folder / "data" / "a.bin").write_bytes(b"a" * 10)
@@ -83,7 +71,7 @@ def test_the_way_of_a_bundle(net: Path, cli: Cli, tmp_path: Path) -> None:
         "mlbundle/groups/dataset-0000.tar",
     ]
     assert (verified["verified"], verified["files"], verified["pickles"]) == (True, 6, [])
-    assert (tmp_path / "out" / "mlbundle" / "model.yml").read_text() == MODEL
+    assert (tmp_path / "out" / "mlbundle" / "model.yml").read_text() == TINY_NET
     for name in ("net.onnx", "data/index.txt", "data/a.bin", "data/b.bin"):
         assert (tmp_path / "out" / name).read_bytes() == (net / name).read_bytes()
 
@@ -179,7 +167,9 @@ def test_mistakes_have_a_reference_and_a_status(
 
 
 def test_a_missing_asset_and_a_wrong_checksum(net: Path, cli: Cli) -> None:
-    (net / "model.yml").write_text(MODEL.replace("net.onnx", "net.onnx, checksum: 'sha256:" + "0" * 64 + "'"))
+    (net / "model.yml").write_text(
+        TINY_NET.replace("net.onnx", "net.onnx, checksum: 'sha256:" + "0" * 64 + "'")
+    )
     cli("pack", net, "--json").error(5, "digest-mismatch")
     (net / "net.onnx").unlink()
     error = cli("pack", net, "--json").error(3, "asset-unavailable")
@@ -187,7 +177,7 @@ def test_a_missing_asset_and_a_wrong_checksum(net: Path, cli: Cli) -> None:
 
 
 def test_an_invalid_manifest_shows_its_problems(net: Path, cli: Cli) -> None:
-    (net / "model.yml").write_text(MODEL.replace("float32", "float32s"))
+    (net / "model.yml").write_text(TINY_NET.replace("float32", "float32s"))
     error = cli("pack", net, "--json").error(1, "manifest-invalid")
     assert len(error["problems"]) >= 2
 

@@ -12,7 +12,6 @@ import json
 import os
 import random
 import secrets
-import shutil
 import signal
 import subprocess
 import sys
@@ -199,18 +198,11 @@ def test_kills_at_any_moment_leave_a_store_that_keeps_its_promises(tmp_path: Pat
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 2 MiB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = shutil.which("mount")
-    if mount is None or os.geteuid() != 0:
-        pytest.skip("only root can mount a small file system")
-    done = subprocess.run(
-        [mount, "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], capture_output=True, text=True
-    )
-    if done.returncode:
-        pytest.skip(f"no small file system can be mounted here: {done.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", "-l", str(folder)], check=True)
+    # Here, as this file is also the program of the processes that are killed, which have no tests on their path.
+    from support import small_file_system
+
+    with small_file_system(tmp_path / "disk", "2m") as folder:
+        yield folder
 
 
 def receive(library: Library, content: bytes) -> None:
