@@ -47,6 +47,25 @@ class ExitState:
     detail: str = ""
 
 
+def worker_variables(limits: Limits) -> dict[str, str]:
+    """Return the environment variables that every worker gets, wherever it runs.
+
+    The thread counts are for the libraries below the frameworks, which read them when they are loaded; the
+    frameworks themselves are told by their predictors.
+    """
+    threads = str(limits.threads)
+    return {
+        "OMP_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "TF_NUM_INTRAOP_THREADS": threads,
+        "TF_NUM_INTEROP_THREADS": "1",
+        "TF_CPP_MIN_LOG_LEVEL": "1",
+        "ORT_DISABLE_TELEMETRY": "1",
+        "PYTHONHASHSEED": "0",
+    }
+
+
 class Connection(Protocol):
     """A running worker."""
 

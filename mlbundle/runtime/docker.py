@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import EngineDied, EnvironmentLacks, WorkerHung
 from mlbundle.platforms import usable_cpus
-from mlbundle.runtime.base import ExitState, Launch, WorkerLog
+from mlbundle.runtime.base import ExitState, Launch, WorkerLog, worker_variables
 from mlbundle.wire.job import ASSETS_IN_CONTAINER, WORKER_IN_CONTAINER
 
 if TYPE_CHECKING:
@@ -58,13 +58,7 @@ class DockerRuntime:
             "hostname": "worker",
             # What an image asks to be run beside the worker is not run.
             "healthcheck": {"test": ["NONE"]},
-            "environment": {
-                "HOME": SCRATCH,
-                "LC_ALL": "C.UTF-8",
-                "ORT_DISABLE_TELEMETRY": "1",
-                "PYTHONHASHSEED": "0",
-                "OMP_NUM_THREADS": str(limits.threads),
-            },
+            "environment": {"HOME": SCRATCH, "LC_ALL": "C.UTF-8", **worker_variables(limits)},
             "labels": {RUN_LABEL: launch.run_id},
             "host_config": {
                 "network_mode": "none",

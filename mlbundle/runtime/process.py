@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import EnvironmentLacks, WorkerHung
-from mlbundle.runtime.base import ExitState, Launch, WorkerLog
+from mlbundle.runtime.base import ExitState, Launch, WorkerLog, worker_variables
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -99,10 +99,8 @@ def _variables(launch: Launch, scratch: Path) -> dict[str, str]:
     return passed_on | {
         "HOME": str(scratch),
         "TMPDIR": str(scratch),
-        "ORT_DISABLE_TELEMETRY": "1",
         "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONHASHSEED": "0",
-        "OMP_NUM_THREADS": str(launch.limits.threads),
+        **worker_variables(launch.limits),
     }
 
 

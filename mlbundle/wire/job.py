@@ -22,13 +22,18 @@ class JobError(ValueError):
 
 @dataclass(frozen=True)
 class ModelJob:
-    """What to load and how its inputs and outputs look; paths are relative to the assets."""
+    """What to load and how its inputs and outputs look; paths are relative to the assets.
+
+    `predictor` names an entry point of the worker's environment; `predictor_file`, when there is one, is the bundle's
+    own predictor and is taken instead.
+    """
 
     predictor: str
     files: Mapping[str, str]
     inputs: tuple[Mapping[str, Any], ...]
     outputs: tuple[Mapping[str, Any], ...]
     code: Mapping[str, str] | None = None
+    predictor_file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -43,7 +48,10 @@ class LimitsJob:
 
 @dataclass(frozen=True)
 class Job:
-    """One evaluation. `accuracy` is None when nobody asks for it, `dataset` when the bundle has none."""
+    """One evaluation. `accuracy` is None when nobody asks for it, `dataset` when the bundle has none.
+
+    `accelerator` is what the framework is to run on: with `gpu` a predictor that finds none fails.
+    """
 
     run_id: str
     model: ModelJob
@@ -55,6 +63,7 @@ class Job:
     seed: int = 0
     paths: Mapping[str, str] = field(default_factory=dict)
     protocol: int = 1
+    accelerator: str = "cpu"
 
     def to_document(self) -> dict[str, Any]:
         """Return the job as the JSON document of `schemas/job.schema.json`."""
@@ -79,6 +88,7 @@ def job_from_document(document: Mapping[str, Any]) -> Job:
                 inputs=tuple(model["inputs"]),
                 outputs=tuple(model["outputs"]),
                 code=model.get("code"),
+                predictor_file=model.get("predictor_file"),
             ),
             dataset=document["dataset"],
             scenario=dict(document["scenario"]),
@@ -92,6 +102,7 @@ def job_from_document(document: Mapping[str, Any]) -> Job:
             ),
             seed=int(document["seed"]),
             paths=dict(document["paths"]),
+            accelerator=str(document.get("accelerator", "cpu")),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise JobError("the job lacks or garbles a part: {!r}".format(error)) from None

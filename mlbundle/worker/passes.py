@@ -58,6 +58,7 @@ def measure(job: Job, emitter: Emitter) -> None:
         "traced_queries": traced if spans.enabled else 0,
         "pool_samples": len(batches),
         "peak_memory_bytes": _peak_memory_bytes(),
+        "framework": session.facts,
     }
     emitter.event(events.Result(pass_kind="measure", values=values))
     session.close()

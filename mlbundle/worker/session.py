@@ -9,7 +9,26 @@ from mlbundle.wire.job import Job
 from mlbundle.worker import registry
 from mlbundle.worker.dataset import Dataset, inside, open_dataset
 from mlbundle.worker.errors import bundle_error
+from mlbundle.worker.loading import load_class
 from mlbundle.worker.pipeline.build import Pipeline
+
+
+def _predictor(job: Job, assets: str) -> Any:
+    """Return the predictor: the bundle's own file, else what is registered under the framework's name."""
+    if job.model.predictor_file is None:
+        return registry.load("mlbundle.predictors", job.model.predictor)()
+    return load_class(inside(assets, job.model.predictor_file), "Predictor")()
+
+
+def _options(job: Job) -> dict[str, Any]:
+    return {
+        "threads": job.limits.threads,
+        "accelerator": job.accelerator,
+        "trace_level": job.trace_level,
+        "inputs": job.model.inputs,
+        "outputs": job.model.outputs,
+        "scratch": job.paths["scratch"],
+    }
 
 
 class Session:
@@ -17,14 +36,14 @@ class Session:
 
     def __init__(self, job: Job) -> None:
         assets = job.paths["assets"]
-        self.predictor = registry.load("mlbundle.predictors", job.model.predictor)()
+        self.predictor = _predictor(job, assets)
         files = {role: inside(assets, path) for role, path in job.model.files.items()}
         for role, path in files.items():
             if not os.path.exists(path):
                 raise bundle_error("asset-missing", "the {} {!r} is not in the bundle".format(role, path))
-        self.handle = self.predictor.open(
-            files, {"threads": job.limits.threads, "trace_level": job.trace_level}
-        )
+        self.handle = self.predictor.open(files, _options(job))
+        # What the framework says of itself: device, threads as it took them, providers; for the run record.
+        self.facts: dict[str, Any] = dict(getattr(self.handle, "facts", {}))
         layers = self._layers(job)
         self._output_order = self._order_of_outputs(job)
         if job.dataset is None:

@@ -6,6 +6,15 @@
         def close(self, handle) -> None
 
 and, where the framework can bind memory beforehand, `prepare(handle, feeds) -> batch`, called outside of the
-timed region. `model` holds absolute paths (`graph`, `weights`); `options` holds `threads`. A handle has the names
-`input_names` and `output_names`.
+timed region; `feeds` maps a layer name to an array whose first axis is the batch. Without `prepare`, `predict` gets
+`feeds` itself.
+
+`model` holds absolute paths: `graph`, and `weights` where the manifest names them. `options` holds `threads` (what
+the framework may use for one operator; between operators it is one, everywhere), `accelerator` (`cpu` or `gpu`; a
+predictor that does not find what is asked for fails), `trace_level`, `scratch` (a folder that may be written), and
+`inputs` and `outputs` as the manifest lists them (`layer_name`, `element_type`, `shape`).
+
+A handle has the names `input_names` and `output_names` (empty where the framework has none: then inputs and outputs
+are taken in the order of the manifest) and may have `facts`, a dictionary of JSON values that goes into the record:
+`device`, `threads` as the framework took them, whatever else explains a number.
 """
