@@ -41,6 +41,7 @@ def build_model(document: Document) -> ModelManifest:
         references=tuple(document.get("references", ())),
         preprocess=document.get("preprocess"),
         postprocess=document.get("postprocess"),
+        predictor=document.get("predictor"),
         variants=tuple(_variant(variant) for variant in document.get("variants", ())),
         dataset=_dataset(document["dataset"]) if "dataset" in document else None,
         expected=_expected(document["expected"]) if "expected" in document else None,
@@ -106,11 +107,14 @@ def _checksum(document: Document, key: str) -> Checksum | None:
 
 
 def _variant(document: Document) -> Variant:
+    framework = _framework(document["framework"])
     return Variant(
-        framework=_framework(document["framework"]),
+        name=document.get("name", framework.name),
+        framework=framework,
         model=_source(document["model"]),
         inputs=_tensors(document["inputs"]) if "inputs" in document else None,
         outputs=_tensors(document["outputs"]) if "outputs" in document else None,
+        predictor=document.get("predictor"),
     )
 
 

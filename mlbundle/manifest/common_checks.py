@@ -40,10 +40,14 @@ def check_version(view: View, path: Path, *, comparable: bool = False) -> None:
         view.error(path, f"{shown(version)} is no version", "a semantic version like 1.0.0")
 
 
-def check_path(view: View, path: Path) -> None:
-    """Report a path that leaves its folder or means different things on different systems."""
+def check_path(view: View, path: Path, *, folder: bool = False) -> None:
+    """Report a path that leaves its folder or means different things on different systems.
+
+    With `folder`, a slash at its end is allowed: it says that a folder is meant.
+    """
     text = view.text(*path)
-    fault = path_fault(text) if text else None
+    bare = text.removesuffix("/") if text and folder else text
+    fault = path_fault(bare) if bare else None
     if fault:
         view.error(
             path,

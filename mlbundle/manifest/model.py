@@ -52,7 +52,7 @@ class Checksum:
 
 @dataclass(frozen=True)
 class ModelSource:
-    """Where the graph and the weights come from."""
+    """Where the graph and the weights come from; a `graph_path` that ends with a slash is a folder."""
 
     graph_path: str
     weights_path: str | None = None
@@ -99,12 +99,17 @@ class Expected:
 
 @dataclass(frozen=True)
 class Variant:
-    """The same model for a further framework; what it leaves out it takes from the top level."""
+    """The same model in a further form; what it leaves out it takes from the top level.
 
+    `name` tells the forms of one framework apart; by default it is the framework's. `predictor` is a Python file.
+    """
+
+    name: str
     framework: FrameworkConstraint
     model: ModelSource
     inputs: tuple[TensorSpec, ...] | None = None
     outputs: tuple[TensorSpec, ...] | None = None
+    predictor: str | None = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,7 @@ class ModelManifest:
     references: tuple[str, ...] = ()
     preprocess: str | None = None
     postprocess: str | None = None
+    predictor: str | None = None
     variants: tuple[Variant, ...] = ()
     dataset: DatasetSpec | None = None
     expected: Expected | None = None
@@ -129,5 +135,5 @@ class ModelManifest:
 
     @property
     def carries_code(self) -> bool:
-        """Whether the manifest holds Python of its own."""
-        return self.preprocess is not None or self.postprocess is not None
+        """Whether the manifest holds or names Python of its own."""
+        return any(code is not None for code in (self.preprocess, self.postprocess, self.predictor))

@@ -24,7 +24,7 @@ def check_model(view: View) -> None:
     _check_body(view, ())
     for number in range(view.count("variants")):
         _check_body(view, ("variants", number))
-    _check_variant_frameworks(view)
+    _check_variant_names(view)
     for code, tensors in _SIDES:
         _check_side(view, code, tensors)
     _check_dataset(view)
@@ -39,6 +39,14 @@ def _check_body(view: View, base: Path) -> None:
     for side in ("inputs", "outputs"):
         _check_tensors(view, (*base, side))
     _check_source(view, (*base, "model"))
+    _check_predictor(view, (*base, "predictor"))
+
+
+def _check_predictor(view: View, path: Path) -> None:
+    check_path(view, path)
+    text = view.text(*path)
+    if text and not text.endswith(".py"):
+        view.error(path, f"{shown(text)} is no Python file", "a file that ends with .py")
 
 
 def _check_constraint(view: View, path: Path) -> None:
@@ -92,11 +100,19 @@ def _check_step(view: View, path: Path) -> None:
 
 def _check_source(view: View, path: Path) -> None:
     base = (*path, "base_url")
-    algorithm = check_checksum(view, (*path, "checksum"), required=(*path, "graph_path"))
+    graph = (*path, "graph_path")
+    is_folder = (view.text(*graph) or "").endswith("/")
+    algorithm = check_checksum(view, (*path, "checksum"), required=None if is_folder else graph)
+    if is_folder and algorithm is not None and view.get(*path, "is_archive") is not True:
+        view.error_at_key(
+            (*path, "checksum"),
+            "a checksum is of one file, and the graph is a folder",
+            "leave it out: packing records a sha256 of every file",
+        )
     base_url = view.text(*base)
     if base_url:
         _check_url(view, base, base_url, algorithm)
-    _check_asset(view, (*path, "graph_path"), algorithm, remote=bool(base_url))
+    _check_asset(view, graph, algorithm, remote=bool(base_url), folder=True)
     weights = (*path, "weights_path")
     archive = view.get(*path, "is_archive") is True
     weights_algorithm = check_checksum(
@@ -120,7 +136,9 @@ def _check_source(view: View, path: Path) -> None:
         view.error_at_key((*path, "weights_checksum"), "there is a checksum of weights but no weights_path")
 
 
-def _check_asset(view: View, path: Path, algorithm: str | None, *, remote: bool) -> None:
+def _check_asset(
+    view: View, path: Path, algorithm: str | None, *, remote: bool, folder: bool = False
+) -> None:
     """A path relative to the manifest, or (when nothing else says where files are) a URL."""
     text = view.text(*path)
     if not text:
@@ -128,7 +146,7 @@ def _check_asset(view: View, path: Path, algorithm: str | None, *, remote: bool)
     if url_scheme(text) in SCHEMES and not remote:
         _check_url(view, path, text, algorithm)
     else:
-        check_path(view, path)
+        check_path(view, path, folder=folder)
 
 
 def _check_url(view: View, path: Path, text: str, algorithm: str | None) -> None:
@@ -144,14 +162,25 @@ def _check_url(view: View, path: Path, text: str, algorithm: str | None) -> None
         )
 
 
-def _check_variant_frameworks(view: View) -> None:
+def _check_variant_names(view: View) -> None:
+    """Every form of the model needs a name of its own, by which a run picks it."""
     names = {str(view.text("framework", "name")).casefold()}
     for number in range(view.count("variants")):
-        path = ("variants", number, "framework", "name")
-        name = view.text(*path)
-        if name is not None and name.casefold() in names:
-            view.error(path, f"the framework {shown(name)} has a variant already")
-        names.add(str(name).casefold())
+        base = ("variants", number)
+        own = view.text(*base, "name")
+        path: Path = (*base, "name") if own is not None else (*base, "framework", "name")
+        name = own if own is not None else view.text(*path)
+        check_name(view, (*base, "name"))
+        if name is None:
+            continue
+        if name.casefold() in names:
+            view.error(
+                path,
+                f"the variant {shown(name)} is there already",
+                "a name of its own for each variant",
+                "without `name:` a variant is called like its framework",
+            )
+        names.add(name.casefold())
 
 
 def _check_side(view: View, side: str, tensors: str) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
-from mlbundle.errors import ImageMissing, PythonEnvironmentFailed
+from mlbundle.errors import ImageMissing, PythonEnvironmentFailed, ReferenceNotFound
 from mlbundle.manifest.versions import VersionConstraint
 from mlbundle.platforms import check_accelerator, normalise_architecture
 
@@ -12,9 +13,49 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mlbundle.manifest.framework import FrameworkManifest, ImageChoice
-    from mlbundle.manifest.model import FrameworkConstraint
+    from mlbundle.manifest.model import FrameworkConstraint, ModelManifest
 
 T = TypeVar("T")
+
+
+def variant_names(model: ModelManifest) -> list[str]:
+    """Return the names of all forms of a model; the first is the top level's, which is called like its framework."""
+    return [model.framework.name, *(variant.name for variant in model.variants)]
+
+
+def select_variant(model: ModelManifest, name: str | None) -> ModelManifest:
+    """Return the model in one of its forms: without variants, its framework, files and tensors are the chosen ones.
+
+    `name` is that of a variant, else of a framework, whose first variant is taken; None is the top level. Case does
+    not matter. Raises ReferenceNotFound, which lists them.
+    """
+    wanted = None if name is None else name.casefold()
+    if wanted is None or wanted == model.framework.name.casefold():
+        return replace(model, variants=())
+    named = [variant for variant in model.variants if variant.name.casefold() == wanted]
+    of_framework = [variant for variant in model.variants if variant.framework.name.casefold() == wanted]
+    if not named and not of_framework:
+        raise ReferenceNotFound(
+            f"{model.name} has no variant for {name!r}", hint=f"one of: {', '.join(variant_names(model))}"
+        )
+    variant = (named or of_framework)[0]
+    return replace(
+        model,
+        framework=variant.framework,
+        model=variant.model,
+        inputs=model.inputs if variant.inputs is None else variant.inputs,
+        outputs=model.outputs if variant.outputs is None else variant.outputs,
+        predictor=variant.predictor,
+        variants=(),
+    )
+
+
+def frameworks_of(model: ModelManifest) -> dict[str, list[FrameworkConstraint]]:
+    """Return what the forms of a model ask of each framework, by its name in lower case; the top level's is first."""
+    found: dict[str, list[FrameworkConstraint]] = {}
+    for constraint in (model.framework, *(variant.framework for variant in model.variants)):
+        found.setdefault(constraint.name.lower(), []).append(constraint)
+    return found
 
 
 def select_image(framework: FrameworkManifest, architecture: str, accelerator: str) -> ImageChoice:

@@ -139,7 +139,7 @@ def test_variants() -> None:
     assert variant.outputs is None
     twice = text.replace("name: torch", "name: ONNXRuntime")
     assert [p.split(" ", 1)[1] for p in model_problems(twice)] == [
-        "error /variants/0/framework/name: the framework 'ONNXRuntime' has a variant already"
+        "error /variants/0/framework/name: the variant 'ONNXRuntime' is there already"
     ]
 
 
