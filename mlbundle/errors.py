@@ -12,6 +12,8 @@
     │   ├── ImageMissing                     no image fits, or it was never built or pulled here
     │   ├── ImageBuildFailed                 the engine could not build the image
     │   ├── PythonEnvironmentFailed          the hash-locked environment could not be made
+    │   ├── AcceleratorMissing               no such accelerator here, or its driver does not fit
+    │   ├── EmulatorMissing                  nothing here runs programs of that architecture
     │   ├── TrustRequired                    the bundle carries code and nothing isolates it
     │   ├── AssetUnavailable                 a local asset is missing or a remote one can't be fetched
     │   ├── RegistryUnavailable              a registry or web server does not answer, or only with errors
@@ -169,6 +171,18 @@ class PythonEnvironmentFailed(EnvironmentLacks):
     """The hash-locked Python environment could not be made."""
 
     reference = "python-environment-failed"
+
+
+class AcceleratorMissing(EnvironmentLacks):
+    """What the run asks for is not here, or its driver does not fit."""
+
+    reference = "accelerator-missing"
+
+
+class EmulatorMissing(EnvironmentLacks):
+    """Nothing on this machine runs programs of the architecture that is asked for."""
+
+    reference = "emulator-missing"
 
 
 class TrustRequired(EnvironmentLacks):
