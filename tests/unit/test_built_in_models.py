@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -34,13 +36,69 @@ def test_a_manifest_is_valid_and_its_checksums_are_those_of_its_files(name: str)
     result = load_model(folder / "model.yml")
     manifest = result.require()
     assert manifest.name == name
-    stated = [(manifest.model.graph_path, manifest.model.checksum)]
+    stated = []
+    for source in (manifest.model, *(variant.model for variant in manifest.variants)):
+        if source.graph_path.endswith("/"):
+            assert (folder / source.graph_path).is_dir()
+        else:
+            stated.append((source.graph_path, source.checksum))
+        if source.weights_path is not None:
+            stated.append((source.weights_path, source.weights_checksum))
     assert manifest.dataset is not None
     if manifest.dataset.format == "npz":
         stated.append((manifest.dataset.path, manifest.dataset.checksum))
     for path, checksum in stated:
         assert checksum is not None
         assert checksum.hex == hashlib.sha256((folder / path).read_bytes()).hexdigest(), path
+
+
+def stored_arrays(file: bytes) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file: the length of a JSON header, the header, the values."""
+    length = int.from_bytes(file[:8], "little")
+    entries = json.loads(file[8 : 8 + length])
+    values = file[8 + length :]
+    return {
+        name: np.frombuffer(values[slice(*entry["data_offsets"])], np.float32).reshape(entry["shape"])
+        for name, entry in entries.items()
+        if name != "__metadata__"
+    }
+
+
+def laid_out_for_tensorflow(value: np.ndarray) -> bytes:
+    return value.transpose({4: (2, 3, 1, 0), 2: (1, 0), 1: (0,)}[value.ndim]).tobytes()
+
+
+def test_every_form_of_the_network_holds_the_same_weights() -> None:
+    folder = MODELS["digits-cnn"]
+    weights = stored_arrays((folder / "torch" / "model.safetensors").read_bytes())
+    assert sum(value.size for value in weights.values()) == 38_282
+    holders: dict[str, Callable[[np.ndarray], bytes]] = {
+        "model.onnx": np.ndarray.tobytes,
+        "torch/model.pt": np.ndarray.tobytes,
+        "torch/model.pt2": np.ndarray.tobytes,
+        "tensorflow/frozen.pb": laid_out_for_tensorflow,
+        "tensorflow/saved_model/variables/variables.data-00000-of-00001": laid_out_for_tensorflow,
+    }
+    for path, laid_out in holders.items():
+        content = (folder / path).read_bytes()
+        for name, value in weights.items():
+            assert laid_out(value) in content, (path, name)
+
+
+def test_no_form_says_on_which_machine_it_was_made() -> None:
+    for path in MODELS["digits-cnn"].rglob("*"):
+        if path.is_file() and path.suffix in {".pt", ".pt2", ".pb", ".onnx"}:
+            content = path.read_bytes()
+            assert b"site-packages" not in content, path
+            assert b"debug_pkl" not in content, path
+
+
+def test_the_variants_are_called_as_the_readme_says() -> None:
+    manifest = load_model(MODELS["digits-cnn"] / "model.yml").require()
+    names = [manifest.framework.name, *(variant.name for variant in manifest.variants)]
+    assert names == ["onnxruntime", "torch", "torch-export", "torch-code", "tensorflow", "tensorflow-frozen"]
+    readme = (MODELS["digits-cnn"] / "README.md").read_text("utf-8")
+    assert all(f"| `{name}` |" in readme for name in names)
 
 
 def test_all_three_are_the_same_network() -> None:

@@ -3,11 +3,13 @@
     python train.py [FOLDER]        writes FOLDER/model.onnx and FOLDER/dataset/digits.npz, prints the accuracy
 
 Of scikit-learn's 1,797 digits, 1,437 train and 360 (20 %) are held out: drawn at random with a fixed seed, so that
-every class has its share, and kept in the order of the source.
+every class has its share, and kept in the order of the source. The forms for other frameworks are made from what
+this writes: export_torch.py, then export_tensorflow.py.
 """
 
 from __future__ import annotations
 
+import runpy
 import sys
 from pathlib import Path
 
@@ -17,28 +19,12 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import nn
 
+HERE = Path(__file__).resolve().parent
 HELD_OUT = 360
 EPOCHS = 40
 BATCH = 64
 SEED = 0
 OPSET = 17
-
-
-class DigitsCnn(nn.Sequential):
-    """Two convolutions, one pooling, two dense layers: 38,282 parameters, float32 [N,1,8,8] -> logits [N,10]."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            nn.Conv2d(1, 16, 3, padding=1),
-            nn.ReLU(),
-            nn.Conv2d(16, 32, 3, padding=1),
-            nn.ReLU(),
-            nn.MaxPool2d(2),
-            nn.Flatten(),
-            nn.Linear(32 * 4 * 4, 64),
-            nn.ReLU(),
-            nn.Linear(64, 10),
-        )
 
 
 def load() -> tuple[np.ndarray, np.ndarray]:
@@ -54,12 +40,12 @@ def split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.sort(kept), np.sort(held_out)
 
 
-def train(images: np.ndarray, labels: np.ndarray) -> DigitsCnn:
+def train(images: np.ndarray, labels: np.ndarray) -> nn.Module:
     """Train on all given images, the same way every time."""
     torch.manual_seed(SEED)
     torch.use_deterministic_algorithms(mode=True)
     torch.set_num_threads(1)
-    model = DigitsCnn()
+    model = runpy.run_path(str(HERE / "torch" / "model.py"))["model"]()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, weight_decay=1e-4)
     loss_of = nn.CrossEntropyLoss()
     samples, classes = torch.from_numpy(images), torch.from_numpy(labels)
@@ -71,7 +57,7 @@ def train(images: np.ndarray, labels: np.ndarray) -> DigitsCnn:
     return model.eval()
 
 
-def export(model: DigitsCnn, path: Path) -> None:
+def export(model: nn.Module, path: Path) -> None:
     """Write the model as one ONNX file with a free batch axis."""
     torch.onnx.export(
         model,
@@ -87,7 +73,7 @@ def export(model: DigitsCnn, path: Path) -> None:
 
 def main() -> None:
     """Train, export, write the dataset, print the held-out accuracy."""
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent
+    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else HERE
     images, labels = load()
     kept, held_out = split(labels)
     model = train(images[kept], labels[kept])
