@@ -6,6 +6,7 @@
     ├── CheckFailed                 exit 1   the check said no
     │   ├── ManifestInvalid                  a manifest has problems (all of them are attached)
     │   ├── ClaimNotMet                      a measured value is outside what the manifest claims
+    │   ├── OutputsDiffer                    runs that are to say the same do not
     │   └── SignatureMissing                 no signature, or none by a key that the policy trusts
     ├── EnvironmentLacks            exit 3   this machine lacks something
     │   ├── EngineUnavailable                no container engine answers
@@ -134,6 +135,12 @@ class ClaimNotMet(CheckFailed):
     """A measured value is outside what the manifest claims."""
 
     reference = "claim-not-met"
+
+
+class OutputsDiffer(CheckFailed):
+    """Runs that are to say the same do not, or can't be compared."""
+
+    reference = "outputs-differ"
 
 
 class SignatureMissing(CheckFailed):

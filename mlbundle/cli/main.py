@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "images": ("mlbundle.cli.images", "List and build framework images."),
     "run": ("mlbundle.cli.run", "Run a bundle under a scenario; measure, check accuracy, trace."),
     "runs": ("mlbundle.cli.runs", "List and show the runs made so far."),
+    "compare": ("mlbundle.cli.compare", "Show runs side by side, and whether they say the same."),
     "trace": ("mlbundle.cli.trace", "Say where the time of a traced run went."),
     "doctor": ("mlbundle.cli.doctor", "Say what this machine is, what works, and what to do about the rest."),
     "config": ("mlbundle.cli.config", "Show the settings and where each value comes from."),

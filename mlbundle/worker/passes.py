@@ -28,6 +28,8 @@ POOL_BYTES = 256 << 20
 POOL_SAMPLES = 1024
 # At most this many queries of a pass become spans; the result says how many there were.
 TRACED_QUERIES = 20_000
+# Outputs of an accuracy pass are sent up to this size; beyond it only their digest.
+OUTPUT_BYTES = 64 << 20
 _PROGRESS_NS = 500_000_000
 
 
@@ -73,14 +75,13 @@ def accuracy(job: Job, emitter: Emitter) -> None:
     metric = registry.load("mlbundle.metrics", str(job.accuracy["metric"]))()
     labels = session.dataset.labels
     assert labels is not None
-    outputs = hashlib.sha256()
+    outputs = _Outputs()
 
     def predict(_number: int, tensors: dict[str, Any]) -> list[Any]:
         with _framework_at_fault():
             answer = session.predict(session.prepare(add_batch_axis([tensors])))
         single = [np.array(array[0]) for array in session.in_order(answer)]
-        for array in single:
-            outputs.update(np.ascontiguousarray(array).tobytes())
+        outputs.take(single)
         return single
 
     stages = [*session.pipeline.input_stages, Stage("predict", predict), *session.pipeline.output_stages]
@@ -90,16 +91,50 @@ def accuracy(job: Job, emitter: Emitter) -> None:
         with blamed_on_bundle("the metric, sample {}".format(number)):
             metric.update(answer, labels[number])
         progress.tell(number + 1)
-    _send_accuracy(job, emitter, metric, outputs.hexdigest(), spans)
+    _send_accuracy(job, emitter, metric, outputs, spans)
     emitter.phase("accuracy", "done")
     session.close()
 
 
-def _send_accuracy(job: Job, emitter: Emitter, metric: Any, outputs_sha256: str, spans: SpanRecorder) -> None:
+class _Outputs:
+    """The model's outputs, sample by sample: their digest, and they themselves up to a size."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._kept: list[list[Any]] | None = []
+        self._size_bytes = 0
+
+    def take(self, arrays: Sequence[Any]) -> None:
+        """Take the outputs of one sample, in the order of the manifest."""
+        for array in arrays:
+            self._digest.update(np.ascontiguousarray(array).tobytes())
+            self._size_bytes += array.nbytes
+        if self._size_bytes > OUTPUT_BYTES:
+            self._kept = None
+        if self._kept is not None:
+            self._kept.append(list(arrays))
+
+    def sha256(self) -> str:
+        """Return the digest of all bytes, in order."""
+        return self._digest.hexdigest()
+
+    def columns(self) -> dict[str, Any]:
+        """Return `output_<position>` -> array with a first axis of samples; none where sizes vary or are too large."""
+        columns = {}
+        for position, arrays in enumerate(zip(*(self._kept or []))):
+            if any(array.shape != arrays[0].shape or array.dtype != arrays[0].dtype for array in arrays):
+                return {}
+            columns["output_{}".format(position)] = np.stack(arrays)
+        return columns
+
+
+def _send_accuracy(
+    job: Job, emitter: Emitter, metric: Any, outputs: _Outputs, spans: SpanRecorder
+) -> None:
     assert job.accuracy is not None
     predictions = np.asarray(metric.predictions, np.int64)
     buffer = io.BytesIO()
-    np.savez(buffer, predictions=predictions)
+    np.savez(buffer, predictions=predictions, **outputs.columns())
     emitter.file("outputs.npz", buffer.getvalue())
     if spans.enabled:
         emitter.file("passes/02-accuracy/spans.npz", spans.to_bytes())
@@ -108,7 +143,7 @@ def _send_accuracy(job: Job, emitter: Emitter, metric: Any, outputs_sha256: str,
         "value": metric.value(),
         "samples": metric.samples,
         "predictions_sha256": hashlib.sha256(predictions.astype("<i8").tobytes()).hexdigest(),
-        "outputs_sha256": outputs_sha256,
+        "outputs_sha256": outputs.sha256(),
     }
     emitter.event(events.Result(pass_kind="accuracy", values=values))
 
