@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mlbundle.bundle.layout import FRAMEWORK_PATH, MODEL_PATH
+from mlbundle.bundle.layout import FRAMEWORK_PATH, MODEL_PATH, further_framework_path
 from mlbundle.errors import BundleCorrupt
 
 if TYPE_CHECKING:
@@ -22,6 +22,10 @@ def check_names(reader: BundleReader) -> None:
     for path, data, name, version in (
         (MODEL_PATH, reader.model_yaml, document.model_name, document.model_version),
         (FRAMEWORK_PATH, reader.framework_yaml, document.framework_name, document.framework_version),
+        *(
+            (further_framework_path(name), reader.further_frameworks[name.lower()], name, version)
+            for name, version in document.frameworks
+        ),
     ):
         for key, stated in zip(_NAMED, (name, version), strict=True):
             found = _top_level(data, key)

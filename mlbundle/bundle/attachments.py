@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlbundle.bundle import oci
 from mlbundle.bundle.checked import check_present, read_document
+from mlbundle.bundle.document import Place
+from mlbundle.bundle.oci import ImageEntry
 from mlbundle.bundle.strictjson import MAX_BYTES as MAX_DOCUMENT_BYTES
 from mlbundle.bundle.strictjson import Fields, loads
 from mlbundle.errors import BundleCorrupt
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
     from mlbundle.bundle.blobs import BlobReader
     from mlbundle.bundle.document import ImagePin
-    from mlbundle.bundle.oci import Descriptor, ImageEntry, ReferrerEntry
+    from mlbundle.bundle.oci import Descriptor, ReferrerEntry
 
 PREDICATE_TYPE = "dev.sigstore.bundle.predicateType"
 _MAX_PLATFORMS = 16
@@ -42,11 +44,24 @@ class PlatformImage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedImage:
-    """The images of one accelerator, one for each architecture, under one OCI index."""
+    """The images of a framework for one accelerator, one for each architecture, under one OCI index.
+
+    `framework` is the name of a further framework in lower case, None for that of the top level.
+    """
 
     accelerator: str
     index: Descriptor
     platforms: tuple[PlatformImage, ...]
+    framework: str | None = None
+
+    @property
+    def entry(self) -> ImageEntry:
+        """The images as `index.json` names them."""
+        return ImageEntry(self.accelerator, self.index, self.framework)
+
+    def place(self, platform: PlatformImage) -> Place:
+        """Return what the image of a platform is for."""
+        return Place(self.framework, platform.architecture, self.accelerator)
 
     @property
     def documents(self) -> tuple[Descriptor, ...]:
@@ -85,7 +100,7 @@ def read_image(
 
     With `whole`, its layers must be there too. Raises BundleCorrupt, DigestMismatch.
     """
-    what = f"the image index for {entry.accelerator}"
+    what = f"the image index for {' and '.join(filter(None, (entry.framework, entry.accelerator)))}"
     fields = _document(source, entry.descriptor, what, {"schemaVersion", "mediaType", "manifests"})
     fields.constant("mediaType", oci.INDEX_TYPE)
     platforms = [
@@ -97,17 +112,19 @@ def read_image(
         raise BundleCorrupt(
             "the platforms are not in order, or there is none", where=f"{fields.where}/manifests"
         )
-    pinned = {pin.architecture: pin for pin in pins if pin.accelerator == entry.accelerator}
+    embedded = EmbeddedImage(entry.accelerator, entry.descriptor, tuple(platforms), entry.framework)
+    pinned = {pin.place: pin for pin in pins}
     for image in platforms:
-        pin = pinned.get(image.architecture)
+        place = embedded.place(image)
+        pin = pinned.get(place)
         stated = (pin.index, pin.manifest, pin.config) if pin else None
         found = (entry.descriptor.digest, image.manifest.digest, image.config.digest)
         if stated != found:
             raise BundleCorrupt(
-                f"the image for {image.architecture} and {entry.accelerator} is not the one of the framework table",
+                f"the image for {ascii(str(place))[1:-1]} is not the one of the framework table",
                 where=fields.where,
             )
-    return EmbeddedImage(entry.accelerator, entry.descriptor, tuple(platforms))
+    return embedded
 
 
 def read_referrer(source: BlobReader, entry: ReferrerEntry, subject: Descriptor, *, whole: bool) -> Referrer:

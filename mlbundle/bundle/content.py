@@ -43,7 +43,7 @@ class SourceFile:
 
 @dataclass(frozen=True)
 class EmbeddedSource:
-    """The framework images of one accelerator to embed.
+    """The images of a framework for one accelerator to embed; `framework` as in ImagePin.
 
     `index` is their OCI index; `manifests` and `configs` are the documents it leads to, in its order; `layers` are
     (hex, size in bytes), read from `blobs` and checked while they are copied.
@@ -55,15 +55,17 @@ class EmbeddedSource:
     configs: tuple[bytes, ...]
     layers: tuple[tuple[str, int], ...]
     blobs: BlobReader
+    framework: str | None = None
 
 
 @dataclass(frozen=True)
 class BundleContent:
     """Everything that `pack` writes.
 
-    Among `files` are exactly one of role `model` with the path `mlbundle/model.yml` and one of role `framework`
-    with the path `mlbundle/framework.yml`, both as bytes: the documents of the author, word for word. No
-    other file lies in the folder `mlbundle`.
+    Among `files` are exactly one of role `model` with the path `mlbundle/model.yml`, one of role `framework` with the
+    path `mlbundle/framework.yml`, and another one for each of `frameworks`, which are the (name, version) of further
+    ones, with the path that `further_framework_path` gives: all as bytes, the documents of the author, word for
+    word. No other file lies in the folder `mlbundle`.
     """
 
     model_name: str
@@ -77,3 +79,4 @@ class BundleContent:
     compression: Compression = Compression()
     description: str | None = None
     license: str | None = None
+    frameworks: tuple[tuple[str, str], ...] = ()

@@ -7,6 +7,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from mlbundle.bundle.digests import PREFIX, is_hex, parse_digest
+from mlbundle.bundle.layout import (
+    DOCUMENT_LAYERS,
+    MAX_FURTHER_FRAMEWORKS,
+    further_framework_path,
+    is_further_name,
+)
 from mlbundle.bundle.oci import MAX_LAYERS, go_json
 from mlbundle.bundle.paths import check_path
 from mlbundle.bundle.strictjson import Fields
@@ -21,13 +27,14 @@ CHUNK_BYTES = 64 << 20
 _PLATFORM = re.compile(r"[a-z0-9]{1,32}", re.ASCII)
 _REFERENCE = re.compile(r"(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9._/:@+-]{0,511}", re.ASCII)
 _MAX_CHUNKS = 1 << 17
-_MAX_IMAGES = 64
-_KEYS = frozenset(
-    {"schema", "model", "framework", "files", "set_digest", "unpacked_size", "assets", "chunks", "images"}
-)
+MAX_IMAGES = 64
+"""The most entries that a framework table has."""
+_KEYS = frozenset({
+    "schema", "model", "framework", "frameworks", "files", "set_digest", "unpacked_size", "assets", "chunks", "images",
+})  # fmt: skip
 _NAME_KEYS = frozenset({"name", "version"})
 _IMAGE_KEYS = frozenset(
-    {"architecture", "accelerator", "image", "digest", "index", "manifest", "config", "size"}
+    {"framework", "architecture", "accelerator", "image", "digest", "index", "manifest", "config", "size"}
 )
 
 
@@ -45,13 +52,31 @@ class Chunks(NamedTuple):
     sha256: tuple[str, ...]
 
 
+class Place(NamedTuple):
+    """A further framework (None for that of the top level), an architecture and an accelerator."""
+
+    framework: str | None
+    architecture: str
+    accelerator: str
+
+    @property
+    def order(self) -> tuple[str, str, str]:
+        """By what the framework table is sorted: the top level's framework comes first."""
+        return (self.framework or "", self.architecture, self.accelerator)
+
+    def __str__(self) -> str:
+        """Return `amd64/cpu`, or `torch/amd64/cpu` of a further framework."""
+        return "/".join(part for part in self if part is not None)
+
+
 @dataclass(frozen=True, slots=True)
 class ImagePin:
     """A container image for one platform and accelerator, named by every digest that is known.
 
     `digest` is what the framework manifest states, whichever of the three it is. `index`, `manifest` and `config`
     were read from the image itself: engines with the classic store know an image by its config, others by its
-    manifest or index. `size_bytes` is the sum of the compressed layers.
+    manifest or index. `size_bytes` is the sum of the compressed layers. `framework` is the name, in lower case, of
+    the further framework whose image it is, None for that of the top level.
     """
 
     architecture: str
@@ -62,6 +87,12 @@ class ImagePin:
     manifest: str | None = None
     config: str | None = None
     size_bytes: int | None = None
+    framework: str | None = None
+
+    @property
+    def place(self) -> Place:
+        """What the image is for: of one framework there is one image for one platform."""
+        return Place(self.framework, self.architecture, self.accelerator)
 
     @property
     def digests(self) -> tuple[str, ...]:
@@ -78,6 +109,7 @@ class ImagePin:
     def to_document(self) -> dict[str, Any]:
         """Return the pin as JSON-ready values; what is not known is left out."""
         values = {
+            "framework": self.framework,
             "architecture": self.architecture,
             "accelerator": self.accelerator,
             "image": self.image,
@@ -91,7 +123,11 @@ class ImagePin:
 
 
 class BundleDocument(NamedTuple):
-    """The values of `bundle.json`; `files_hex`, `files_bytes`, `files_count` describe the file table."""
+    """The values of `bundle.json`.
+
+    `files_hex`, `files_bytes`, `files_count` describe the file table; `frameworks` are (name, version) of the further
+    frameworks, in the order of their layers.
+    """
 
     model_name: str
     model_version: str
@@ -105,13 +141,26 @@ class BundleDocument(NamedTuple):
     assets: tuple[Asset, ...]
     chunks: tuple[Chunks, ...]
     images: tuple[ImagePin, ...]
+    frameworks: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def further_paths(self) -> dict[str, str]:
+        """Paths of the manifests of further frameworks by their names in lower case, in the order of the layers."""
+        return {name.lower(): further_framework_path(name) for name, _ in self.frameworks}
+
+    @property
+    def document_paths(self) -> tuple[str, ...]:
+        """Paths of the layers that come first, the four and the manifests of further frameworks: they are documents."""
+        return (*DOCUMENT_LAYERS, *self.further_paths.values())
 
     def to_document(self) -> dict[str, Any]:
         """Return the document as JSON-ready values, in the order of the file."""
+        frameworks = [{"name": name, "version": version} for name, version in self.frameworks]
         return {
             "schema": SCHEMA,
             "model": {"name": self.model_name, "version": self.model_version},
             "framework": {"name": self.framework_name, "version": self.framework_version},
+            **({"frameworks": frameworks} if frameworks else {}),
             "files": {
                 "digest": PREFIX + self.files_hex,
                 "size": self.files_bytes,
@@ -147,10 +196,12 @@ def parse_bundle(document: Any, where: str) -> BundleDocument:
     model = fields.object("model", _NAME_KEYS)
     framework = fields.object("framework", _NAME_KEYS)
     files = fields.object("files", frozenset({"digest", "size", "count"}))
+    framework_name = _name(framework, "name")
+    frameworks = _frameworks(fields, framework_name)
     return BundleDocument(
         model_name=_name(model, "name"),
         model_version=_name(model, "version"),
-        framework_name=_name(framework, "name"),
+        framework_name=framework_name,
         framework_version=_name(framework, "version"),
         files_hex=parse_digest(files.text("digest"), where=f"{files.where}/digest"),
         files_bytes=files.integer("size", maximum=MAX_TABLE_BYTES),
@@ -159,7 +210,8 @@ def parse_bundle(document: Any, where: str) -> BundleDocument:
         unpacked_bytes=fields.integer("unpacked_size"),
         assets=_assets(fields),
         chunks=_chunks(fields),
-        images=_images(fields),
+        images=_images(fields, frameworks),
+        frameworks=frameworks,
     )
 
 
@@ -170,6 +222,30 @@ def _name(fields: Fields, key: str) -> str:
             f"{text[:80]!a} is empty, too long or not printable", where=f"{fields.where}/{key}"
         )
     return text
+
+
+def _frameworks(fields: Fields, first: str) -> tuple[tuple[str, str], ...]:
+    """Return the further frameworks; the names become paths, so what is no part of one is refused here."""
+    if not fields.has("frameworks"):
+        return ()
+    where = f"{fields.where}/frameworks"
+    found = tuple(
+        (_name(entry, "name"), _name(entry, "version"))
+        for entry in fields.objects("frameworks", _NAME_KEYS, maximum=MAX_FURTHER_FRAMEWORKS)
+    )
+    if not found:
+        raise BundleCorrupt(
+            "the list of further frameworks is empty, where it is to be left out", where=where
+        )
+    for name, _ in found:
+        if not is_further_name(name):
+            raise BundleCorrupt(f"{name!a} is no name of a further framework", where=where)
+    if first.lower() in {name.lower() for name, _ in found}:
+        raise BundleCorrupt(f"{first!a} is the framework of the top level and a further one", where=where)
+    paths = [further_framework_path(name).encode() for name, _ in found]
+    if paths != sorted(set(paths)):
+        raise BundleCorrupt("the further frameworks are not in order, or one stands twice", where=where)
+    return found
 
 
 def _assets(fields: Fields) -> tuple[Asset, ...]:
@@ -190,9 +266,16 @@ def _chunks(fields: Fields) -> tuple[Chunks, ...]:
     return tuple(result)
 
 
-def _images(fields: Fields) -> tuple[ImagePin, ...]:
-    pins = tuple(_image(entry) for entry in fields.objects("images", _IMAGE_KEYS, maximum=_MAX_IMAGES))
-    places = [(pin.architecture, pin.accelerator) for pin in pins]
+def _images(fields: Fields, frameworks: tuple[tuple[str, str], ...]) -> tuple[ImagePin, ...]:
+    pins = tuple(_image(entry) for entry in fields.objects("images", _IMAGE_KEYS, maximum=MAX_IMAGES))
+    known = {None, *(name.lower() for name, _ in frameworks)}
+    for number, pin in enumerate(pins):
+        if pin.framework not in known:
+            raise BundleCorrupt(
+                f"{ascii(pin.framework)[:60]} is none of the further frameworks",
+                where=f"{fields.where}/images/{number}/framework",
+            )
+    places = [pin.place.order for pin in pins]
     if places != sorted(set(places)):
         raise BundleCorrupt(
             "the images are not in order, or one stands twice", where=f"{fields.where}/images"
@@ -215,6 +298,7 @@ def _image(entry: Fields) -> ImagePin:
         manifest=digest("manifest"),
         config=digest("config"),
         size_bytes=entry.integer("size") if entry.has("size") else None,
+        framework=entry.text("framework") if entry.has("framework") else None,
     )
     if not pin.digests:
         raise BundleCorrupt("an image without a digest", where=entry.where)

@@ -13,6 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlbundle.bundle.digests import PREFIX, parse_digest
+from mlbundle.bundle.layout import FURTHER_NAME
 from mlbundle.bundle.strictjson import Fields, loads
 from mlbundle.errors import BundleCorrupt
 
@@ -55,8 +56,8 @@ FILEPATH = "org.cncf.model.filepath"
 
 MAX_LAYERS = 20_000
 MAX_ENTRIES = 1_000
-_IMAGE_REF = "fw."
-_ACCELERATOR = re.compile(r"[a-z0-9]{1,32}", re.ASCII)
+_IMAGE_OF = re.compile(rf"fw\.([a-z0-9]{{1,32}})(?:\.|-({FURTHER_NAME})--)", re.ASCII)
+"""What stands before the tag in the name of an image: its accelerator and, if it is a further one, its framework."""
 MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,126}/[a-z0-9][a-z0-9!#$&^_.+-]{0,126}", re.ASCII)
 """RFC 6838, in lower case."""
 _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}", re.ASCII)
@@ -125,10 +126,19 @@ class Descriptor(NamedTuple):
 
 
 class ImageEntry(NamedTuple):
-    """An embedded framework image as `index.json` names it: the OCI index of one accelerator."""
+    """Embedded images as `index.json` names them: the OCI index of one accelerator.
+
+    They are of the top level's framework, or of the further one that `framework` names in lower case.
+    """
 
     accelerator: str
     descriptor: Descriptor
+    framework: str | None = None
+
+    @property
+    def order(self) -> tuple[str, str]:
+        """By what the entries are sorted, each once: the top level's framework comes first."""
+        return (self.framework or "", self.accelerator)
 
 
 class ReferrerEntry(NamedTuple):
@@ -180,9 +190,13 @@ def is_tag(text: str) -> bool:
     return _TAG.fullmatch(text) is not None
 
 
-def image_ref(accelerator: str, tag: str) -> str:
-    """Return the tag of the framework images of an accelerator in the bundle whose tag is `tag`."""
-    return f"{_IMAGE_REF}{accelerator}.{tag}"
+def image_ref(accelerator: str, tag: str, framework: str | None = None) -> str:
+    """Return the tag of the images for an accelerator in the bundle whose tag is `tag`.
+
+    It is `fw.cpu.1.0.0`, of a further framework `fw.cpu-torch--1.0.0`. It can be read in one way only: an accelerator
+    has neither dot nor hyphen, and the name of a further framework has no two hyphens in a row and none at its end.
+    """
+    return f"fw.{accelerator}.{tag}" if framework is None else f"fw.{accelerator}-{framework}--{tag}"
 
 
 def encode_config(config: ModelConfig, diff_ids: Sequence[str]) -> bytes:
@@ -211,7 +225,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def encode_index(index: Index) -> bytes:
-    """Return `index.json`: the model manifest, the images in order of accelerator, the referrers by digest."""
+    """Return `index.json`: the model manifest, the images by framework and accelerator, the referrers by digest."""
     model = {
         **index.model.to_document(),
         "annotations": {REF_NAME: index.tag},
@@ -220,9 +234,9 @@ def encode_index(index: Index) -> bytes:
     images = [
         {
             **entry.descriptor.to_document(),
-            "annotations": {REF_NAME: image_ref(entry.accelerator, index.tag)},
+            "annotations": {REF_NAME: image_ref(entry.accelerator, index.tag, entry.framework)},
         }
-        for entry in sorted(index.images, key=lambda entry: entry.accelerator)
+        for entry in sorted(index.images, key=lambda entry: entry.order)
     ]
     referrers = [
         {**entry.descriptor.to_document(), "artifactType": entry.artifact_type}
@@ -265,7 +279,7 @@ def merge_indexes(old: bytes, new: bytes) -> bytes:
         before = _parse_bytes(old)
     except BundleCorrupt:
         return new
-    images = {entry.accelerator: entry for entry in (*before.images, *after.images)}
+    images = {entry.order: entry for entry in (*before.images, *after.images)}
     referrers = {entry.descriptor.hex: entry for entry in (*after.referrers, *before.referrers)}
     known = {entry.descriptor.hex for entry in before.referrers}
     ranked = sorted(
@@ -287,12 +301,13 @@ def _parse_bytes(data: bytes) -> Index:
 
 def _image_entry(entry: Fields, tag: str) -> ImageEntry:
     name = entry.object("annotations", frozenset({REF_NAME})).text(REF_NAME)
-    accelerator = name.removeprefix(_IMAGE_REF).removesuffix(f".{tag}")
-    if not _ACCELERATOR.fullmatch(accelerator) or name != image_ref(accelerator, tag):
+    found = _IMAGE_OF.fullmatch(name.removesuffix(tag))
+    if not found or name != image_ref(found[1], tag, found[2]):
         raise BundleCorrupt(
-            f"{name!a} is no name of an image of this bundle", where=f"{entry.where}/annotations"
+            f"{ascii(name)[:200]} is no name of an image of this bundle", where=f"{entry.where}/annotations"
         )
-    return ImageEntry(accelerator, parse_descriptor(entry, INDEX_TYPE, extra=frozenset({"annotations"})))
+    descriptor = parse_descriptor(entry, INDEX_TYPE, extra=frozenset({"annotations"}))
+    return ImageEntry(found[1], descriptor, found[2])
 
 
 def _referrer_entry(entry: Fields) -> ReferrerEntry:
@@ -311,10 +326,10 @@ def check_referrer_type(artifact_type: str, where: str) -> None:
 
 def _check_index_order(index: Index, others: list[Fields], where: str) -> None:
     """One order only, so that the same content is the same bytes; nothing stands twice."""
-    accelerators = [entry.accelerator for entry in index.images]
+    images = [entry.order for entry in index.images]
     digests = [entry.descriptor.hex for entry in index.referrers]
-    in_order = accelerators == sorted(set(accelerators)) and digests == sorted(set(digests))
-    images_first = all(not entry.has("artifactType") for entry in others[: len(accelerators)])
+    in_order = images == sorted(set(images)) and digests == sorted(set(digests))
+    images_first = all(not entry.has("artifactType") for entry in others[: len(images)])
     if not in_order or not images_first:
         raise BundleCorrupt("the entries are not in order, or one stands twice", where=f"{where}/manifests")
 

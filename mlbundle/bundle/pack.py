@@ -91,7 +91,7 @@ def _write(plan: Plan, output: Output, progress: Progress | None, folder: Path |
     What is compressed is compressed before, into unnamed files in `folder`: the head must know its size.
     """
     hashes = Hashes()
-    for layer in plan.layers[:2]:
+    for layer in plan.author_layers:
         source = layer.files[0].source
         assert isinstance(source.source, bytes)
         hashes.layers[layer.index] = hashes.files[source.path] = sha256_hex(source.source)
@@ -133,7 +133,7 @@ class _BlobWriter:
         self._hashes = hashes
         self._reader = reader
         # What stands in the head is not written again, though a file may be equal to it.
-        self._written = {hashes.layers[index] for index in (2, 3)}
+        self._written = {hashes.layers[layer.index] for layer in plan.author_layers}
         for source in plan.content.embedded:
             self._written.update(map(sha256_hex, (source.index, *source.manifests, *source.configs)))
 

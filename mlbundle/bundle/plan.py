@@ -7,21 +7,30 @@ file (documents first, that a reader needs one short read) is laid out with plac
 from __future__ import annotations
 
 import stat
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mlbundle.bundle import oci
 from mlbundle.bundle.content import BundleContent, Role, SourceFile
 from mlbundle.bundle.digests import PREFIX, UNKNOWN_HEX, is_digest, set_digest, sha256_hex
-from mlbundle.bundle.document import UNPRINTABLE, BundleDocument, Chunks, chunk_count, encode_bundle, is_name
+from mlbundle.bundle.document import (
+    MAX_IMAGES,
+    UNPRINTABLE,
+    BundleDocument,
+    Chunks,
+    chunk_count,
+    encode_bundle,
+    is_name,
+)
 from mlbundle.bundle.layout import (
     BUNDLE_LAYER,
-    DOCUMENT_LAYERS,
     FRAMEWORK_PATH,
     GROUP_BYTES,
+    MAX_FURTHER_FRAMEWORKS,
     MODEL_PATH,
     RESERVED_FOLDER,
     TABLE_LAYER,
+    further_framework_path,
 )
 from mlbundle.bundle.paths import check_collisions, check_path, collision_key
 from mlbundle.bundle.strictjson import MAX_BYTES as MAX_DOCUMENT_BYTES
@@ -97,9 +106,14 @@ class Plan:
     layers: tuple[PlannedLayer, ...]
 
     @property
+    def author_layers(self) -> tuple[PlannedLayer, ...]:
+        """The manifests of the author: of the model, of its framework, of further frameworks."""
+        return self.layers[: 2 + len(self.content.frameworks)]
+
+    @property
     def data_layers(self) -> tuple[PlannedLayer, ...]:
-        """The layers that follow the four documents."""
-        return self.layers[2:]
+        """The layers that follow the documents."""
+        return self.layers[2 + len(self.content.frameworks) :]
 
     @property
     def image_blobs(self) -> dict[str, int]:
@@ -135,19 +149,18 @@ def make_plan(content: BundleContent) -> Plan:
     Raises UsageError for names that can't be written, UnsafePath for paths, AssetUnavailable for files that
     are not there.
     """
+    content = _in_order(content)
     _check_names(content)
+    _check_images(content)
     _check_paths(content)
     by_role: dict[Role, list[PlannedFile]] = {role: [] for role in Role}
     for source in sorted(content.files, key=lambda file: file.path.encode("utf-8")):
         by_role[source.role].append(_measure(source))
-    layers = [
-        _raw_layer(index, DOCUMENT_LAYERS[index], by_role[role][0])
-        for index, role in ((2, Role.MODEL), (3, Role.FRAMEWORK))
-    ]
-    for role in (Role.WEIGHT, Role.CONFIG, Role.DOC, Role.CODE):
-        layers += [_raw_layer(0, file.source.path, file) for file in by_role[role]]
+    layers = []
+    for role in (Role.MODEL, Role.FRAMEWORK, Role.WEIGHT, Role.CONFIG, Role.DOC, Role.CODE):
+        layers += [_raw_layer(file) for file in by_role[role]]
     own, small = _split_dataset(by_role[Role.DATASET])
-    layers += [_raw_layer(0, file.source.path, file) for file in own]
+    layers += [_raw_layer(file) for file in own]
     layers += plan_groups(small)
     return Plan(content, tuple(_numbered(layers)))
 
@@ -210,6 +223,7 @@ def _index(plan: Plan, manifest: bytes) -> oci.Index:
             oci.ImageEntry(
                 source.accelerator,
                 oci.Descriptor(oci.INDEX_TYPE, sha256_hex(source.index), len(source.index)),
+                source.framework,
             )
             for source in plan.content.embedded
         ),
@@ -217,10 +231,24 @@ def _index(plan: Plan, manifest: bytes) -> oci.Index:
 
 
 def _author_documents(plan: Plan) -> Iterator[bytes]:
-    for layer in plan.layers[:2]:
+    for layer in plan.author_layers:
         source = layer.files[0].source.source
         assert isinstance(source, bytes)
         yield source
+
+
+def _in_order(content: BundleContent) -> BundleContent:
+    """Return the content with everything that has an order in a bundle in that order."""
+    return replace(
+        content,
+        frameworks=tuple(
+            sorted(content.frameworks, key=lambda found: further_framework_path(found[0]).encode("ascii"))
+        ),
+        images=tuple(sorted(content.images, key=lambda pin: pin.place.order)),
+        embedded=tuple(
+            sorted(content.embedded, key=lambda source: (source.framework or "", source.accelerator))
+        ),
+    )
 
 
 def _check_names(content: BundleContent) -> None:
@@ -229,11 +257,37 @@ def _check_names(content: BundleContent) -> None:
         "model version": content.model_version,
         "framework name": content.framework_name,
         "framework version": content.framework_version,
+        **{f"version of {name}": version for name, version in content.frameworks},
     }
     for what, text in named.items():
         if not is_name(text):
             raise UsageError(f"the {what} {ascii(text)[:80]} is empty, too long or not printable")
+    if not oci.is_tag(oci.ref_name(content.model_version)):
+        raise UsageError(
+            f"the model version {content.model_version!r} can't be a tag",
+            hint="letters, digits, '.', '-', '+' and '_' only, such as 1.0.0",
+        )
+    names = [name.lower() for name in (content.framework_name, *(name for name, _ in content.frameworks))]
+    if len(set(names)) != len(names):
+        raise UsageError(
+            f"a bundle holds one manifest of a framework, and here are those of {', '.join(names)}"
+        )
+    if len(content.frameworks) > MAX_FURTHER_FRAMEWORKS:
+        raise UsageError(
+            f"{len(content.frameworks)} further frameworks are more than the {MAX_FURTHER_FRAMEWORKS} of a bundle"
+        )
+
+
+def _check_images(content: BundleContent) -> None:
+    known = {None, *(name.lower() for name, _ in content.frameworks)}
+    places = [pin.place for pin in content.images]
     for pin in content.images:
+        if pin.framework not in known:
+            raise UsageError(
+                f"{pin.image} is pinned for {pin.framework!a}, of which the bundle has no manifest"
+            )
+        if places.count(pin.place) > 1:
+            raise UsageError(f"two images are pinned for {pin.place}")
         if not pin.digests or not all(is_digest(digest) for digest in pin.digests):
             raise UsageError(
                 f"the image {pin.image} is pinned by {pin.digests!a}, which is no digest",
@@ -245,18 +299,18 @@ def _check_names(content: BundleContent) -> None:
                 "can't be pinned",
                 hint="letters, digits and . _ / : @ + - in a reference, lower case and digits in a platform",
             )
-    if not oci.is_tag(oci.ref_name(content.model_version)):
-        raise UsageError(
-            f"the model version {content.model_version!r} can't be a tag",
-            hint="letters, digits, '.', '-', '+' and '_' only, such as 1.0.0",
-        )
+    if len(places) > MAX_IMAGES:
+        raise UsageError(f"{len(places)} images are more than the {MAX_IMAGES} that a bundle pins")
 
 
 def _check_paths(content: BundleContent) -> None:
-    for role, path in ((Role.MODEL, MODEL_PATH), (Role.FRAMEWORK, FRAMEWORK_PATH)):
+    frameworks = (FRAMEWORK_PATH, *(further_framework_path(name) for name, _ in content.frameworks))
+    for role, paths in ((Role.MODEL, (MODEL_PATH,)), (Role.FRAMEWORK, frameworks)):
         found = [file for file in content.files if file.role is role]
-        if len(found) != 1 or found[0].path != path or not isinstance(found[0].source, bytes):
-            raise UsageError(f"a bundle holds exactly one {path}, given as bytes")
+        if sorted(file.path for file in found) != sorted(paths):
+            raise UsageError(f"a bundle holds exactly one each of {', '.join(paths)}")
+        if not all(isinstance(file.source, bytes) for file in found):
+            raise UsageError(f"{', '.join(paths)} are given as bytes")
     for file in content.files:
         check_path(file.path, where=file.pointer)
         reserved = collision_key(file.path).split("\0")[0] == RESERVED_FOLDER
@@ -282,8 +336,8 @@ def _measure(source: SourceFile) -> PlannedFile:
     return PlannedFile(source, status.st_size, Identity.of(status))
 
 
-def _raw_layer(index: int, path: str, file: PlannedFile) -> PlannedLayer:
-    return PlannedLayer(index, path, oci.RAW_TYPES[file.source.role], file.size_bytes, (file,))
+def _raw_layer(file: PlannedFile) -> PlannedLayer:
+    return PlannedLayer(0, file.source.path, oci.RAW_TYPES[file.source.role], file.size_bytes, (file,))
 
 
 def _split_dataset(files: list[PlannedFile]) -> tuple[list[PlannedFile], list[PlannedFile]]:
@@ -355,7 +409,8 @@ def _bundle_document(
         unpacked_bytes=sum(entry.size_bytes for entry in files),
         assets=tuple(sorted(content.assets, key=lambda asset: (asset.pointer, asset.path))),
         chunks=tuple(_chunks(plan, hashes.chunks)),
-        images=tuple(sorted(content.images, key=lambda pin: (pin.architecture, pin.accelerator))),
+        images=content.images,
+        frameworks=content.frameworks,
     )
 
 

@@ -47,6 +47,8 @@ class BundleReader:
         self.referrers = structure.referrers
         self.model_yaml = structure.model_yaml
         self.framework_yaml = structure.framework_yaml
+        self.further_frameworks = structure.further_frameworks
+        """Manifests of further frameworks by their names in lower case, in the order of the layers."""
         self.manifest_digest = structure.index.model.digest
         """Digest of the model manifest: the identity of the bundle."""
         self.config_digest = structure.manifest.config.digest

@@ -27,7 +27,7 @@ from mlbundle.bundle.tarlayers import tar_bytes
 from mlbundle.errors import BundleCorrupt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from mlbundle.bundle.attachments import EmbeddedImage, Referrer
     from mlbundle.bundle.blobs import BlobReader
@@ -91,13 +91,14 @@ class Structure:
     files: tuple[FileEntry, ...]
     model_yaml: bytes
     framework_yaml: bytes
+    further_frameworks: Mapping[str, bytes]
     layers: tuple[Layer, ...] = ()
     images: tuple[EmbeddedImage, ...] = ()
     referrers: tuple[Referrer, ...] = ()
 
     def blobs(self) -> dict[str, int]:
         """Return the sizes in bytes of all blobs by digest (hex), in the order in which an archive holds them."""
-        documents = DOCUMENT_LAYERS
+        documents = self.document.document_paths
         ordered = [
             self.index.model,
             *(image.index for image in self.images),
@@ -136,6 +137,9 @@ class _Opening:
         index = oci.parse_index(loads(index_bytes, where=where), where)
         manifest_bytes = self._read(index.model, MAX_DOCUMENT_BYTES, "the model manifest")
         manifest = self._read_manifest(manifest_bytes)
+        # First of all: what a newer version added is said here, before it looks like a fault elsewhere.
+        document = self._read_bundle(manifest.layers[0])
+        self._check_layers(manifest, document)
         config, diff_ids = self._read_config(manifest)
         structure = Structure(
             index=index,
@@ -143,10 +147,16 @@ class _Opening:
             manifest=manifest,
             config=config,
             diff_ids=diff_ids,
-            document=self._read_bundle(manifest.layers[0]),
+            document=document,
             files=self._read_table(manifest.layers[1]),
             model_yaml=self._read(manifest.layers[2], _MAX_YAML_BYTES, MODEL_PATH),
             framework_yaml=self._read(manifest.layers[3], _MAX_YAML_BYTES, FRAMEWORK_PATH),
+            further_frameworks={
+                name: self._read(layer, _MAX_YAML_BYTES, path)
+                for (name, path), layer in zip(
+                    document.further_paths.items(), manifest.layers[len(DOCUMENT_LAYERS) :], strict=False
+                )
+            },
         )
         self._check_statements(structure)
         self._check_assets(structure)
@@ -161,11 +171,16 @@ class _Opening:
     def _read_manifest(self, data: bytes) -> oci.Manifest:
         where = f"{self._name}!manifest#"
         manifest = oci.parse_manifest(loads(data, where=where), where)
-        _check_layer_order(manifest, where)
+        _check_first_layers(manifest, DOCUMENT_LAYERS, where)
+        return manifest
+
+    def _check_layers(self, manifest: oci.Manifest, document: BundleDocument) -> None:
+        where = f"{self._name}!manifest#"
+        _check_first_layers(manifest, document.document_paths, where)
+        _check_layer_order(manifest, len(document.document_paths), where)
         if self._whole:
             for layer in manifest.layers:
                 check_present(self._source, layer, layer.path or "")
-        return manifest
 
     def _read_config(self, manifest: oci.Manifest) -> tuple[oci.ModelConfig, tuple[str, ...]]:
         data = self._read(manifest.config, MAX_DOCUMENT_BYTES, "the config")
@@ -329,15 +344,18 @@ class _Opening:
         )
 
 
-def _check_layer_order(manifest: oci.Manifest, where: str) -> None:
-    layers = manifest.layers
-    if tuple(layer.path for layer in layers[: len(DOCUMENT_LAYERS)]) != DOCUMENT_LAYERS:
-        raise BundleCorrupt(f"the first layers are not {', '.join(DOCUMENT_LAYERS)}", where=f"{where}/layers")
+def _check_first_layers(manifest: oci.Manifest, paths: tuple[str, ...], where: str) -> None:
+    if tuple(layer.path for layer in manifest.layers[: len(paths)]) != paths:
+        raise BundleCorrupt(f"the first layers are not {', '.join(paths)}", where=f"{where}/layers")
+
+
+def _check_layer_order(manifest: oci.Manifest, documents: int, where: str) -> None:
+    """Check types, paths and order of the layers; the first ones are `documents`."""
     last: tuple[int, bytes] = (-1, b"")
-    for index, layer in enumerate(layers):
+    for index, layer in enumerate(manifest.layers):
         here = f"{where}/layers/{index}"
         path = check_path(layer.path or "", where=here)
-        if index < len(DOCUMENT_LAYERS):
+        if index < documents:
             if layer.media_type != oci.CODE_TYPE:
                 raise BundleCorrupt(f"{path} has the media type {ascii(layer.media_type)[:100]}", where=here)
             continue
