@@ -1,7 +1,7 @@
 """Python environments for the `process` runtime, made from hash-locked requirements and kept in the cache.
 
 `<cache>/envs/<framework>-<hash of lock, Python ABI, architecture>`: made under a temporary name, renamed when
-complete, shared by every bundle with the same lock.
+complete, shared by every bundle with the same lock, gone with `mlbundle gc` when nobody has used it for long.
 """
 
 from __future__ import annotations
@@ -13,34 +13,61 @@ import shutil
 import sys
 import sysconfig
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mlbundle.errors import PythonEnvironmentFailed
-from mlbundle.files import locked, storage_failed, write_atomically
+from mlbundle.files import (
+    locked,
+    storage_failed,
+    sync_file_system,
+    sync_folder,
+    write_atomically,
+)
 from mlbundle.platforms import this_architecture
-from mlbundle.runtime.commands import call
+from mlbundle.resources import resource_folder
+from mlbundle.runtime.installing import make_environment, requirements_of
+from mlbundle.store import cached
+from mlbundle.store.bundles import Hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+UNUSED_S = 30 * 24 * 3600.0
+"""What nobody has used for so long goes with `mlbundle gc`."""
+
 _COMPLETE = "mlbundle-environment.json"
+_ENVIRONMENTS, _WHEELS = "envs", "wheels"
 
 
 @dataclass(frozen=True)
 class PythonEnvironment:
-    """An environment: its Python, and the sha256 of the lock it was made from (None: not made from a lock)."""
+    """An environment: its Python, and the sha256 of the lock it was made from.
+
+    As long as this object is there `gc` leaves the environment alone: that is what `hold` is for.
+    """
 
     python: Path
-    lock_sha256: str | None
+    lock_sha256: str
+    hold: Hold | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """What was removed from the cache, or would be: how many of each kind, the files and bytes in all."""
+
+    environments: int
+    wheels: int
+    leftovers: int
+    files: int
+    size_bytes: int
 
 
 def environment_folder(cache_dir: Path, framework: str, lock: Path) -> Path:
     """Return where the environment of a lock lies or would lie."""
     key = hashlib.sha256(lock.read_bytes())
     key.update(f"\n{sysconfig.get_config_var('SOABI')}\n{this_architecture()}".encode())
-    return cache_dir / "envs" / f"{framework}-{key.hexdigest()[:24]}"
+    return cache_dir / _ENVIRONMENTS / f"{framework}-{key.hexdigest()[:24]}"
 
 
 def ensure_environment(
@@ -55,77 +82,104 @@ def ensure_environment(
 
     Without `make` it is only said where it would be.
 
-    Raises PythonEnvironmentFailed with the end of pip's output.
+    Raises DigestMismatch where a package is not the lock's, PythonEnvironmentFailed or StorageFailed.
     """
     folder = environment_folder(cache_dir, framework, lock)
-    digest = hashlib.sha256(lock.read_bytes()).hexdigest()
-    environment = PythonEnvironment(python=folder / "bin" / "python", lock_sha256=digest)
-    if (folder / _COMPLETE).is_file():
-        return environment
+    python, digest = folder / "bin" / "python", hashlib.sha256(lock.read_bytes()).hexdigest()
     if not make:
-        report(f"the {framework} environment is not there yet; a run would make it")
-        return environment
-    with locked(folder.with_name(f".{folder.name}.lock")):
-        if not (folder / _COMPLETE).is_file():
-            report(f"making the {framework} environment (once for each lock)")
+        if not _is_complete(folder):
+            report(f"the {framework} environment is not there yet; a run would make it")
+        return PythonEnvironment(python, digest)
+    if _is_complete(folder) and not os.access(folder.parent, os.W_OK):
+        return PythonEnvironment(python, digest, Hold(folder))  # a cache that an administrator filled
+    # Who removes one holds the lock, too: what is held here before the lock is let go stays.
+    with locked(cached.lock_path(folder)):
+        if not _is_complete(folder):
+            packages = len(requirements_of(lock))
+            report(f"making the {framework} environment: {packages} packages, once for each lock")
+            started = time.monotonic()
             _make(folder, lock, report)
-    return environment
+            report(f"  the {framework} environment is there after {time.monotonic() - started:.0f} s")
+        cached.note_use(folder)
+        return PythonEnvironment(python, digest, Hold(folder))
+
+
+def drop_unused(cache_dir: Path, *, everything: bool = False, dry_run: bool = False) -> Dropped:
+    """Remove environments and wheels that nobody has used for 30 days, and environments of locks not shipped any more.
+
+    What a process uses or makes stays, also with `everything`, which removes all others whatever their age. With
+    `dry_run` nothing is removed. Raises StorageFailed.
+    """
+    oldest = 0.0 if everything else time.time() - UNUSED_S
+    shipped = _shipped_locks()
+    environments = [
+        folder
+        for folder in cached.cached_folders(cache_dir / _ENVIRONMENTS)
+        if everything or not folder.whole or folder.used_at < oldest or not _is_shipped(folder.path, shipped)
+    ]
+    wheels = [
+        folder
+        for folder in cached.cached_folders(cache_dir / _WHEELS)
+        if everything or not folder.whole or folder.used_at < oldest
+    ]
+    remove = cached.is_free if dry_run else cached.remove_if_free
+    environments = [folder for folder in environments if remove(folder)]
+    wheels = [folder for folder in wheels if remove(folder)]
+    return Dropped(
+        environments=sum(folder.whole for folder in environments),
+        wheels=sum(folder.whole for folder in wheels),
+        leftovers=sum(not folder.whole for folder in (*environments, *wheels)),
+        files=sum(folder.files for folder in (*environments, *wheels)),
+        size_bytes=sum(folder.size_bytes for folder in (*environments, *wheels)),
+    )
+
+
+def _is_complete(folder: Path) -> bool:
+    """Whether an environment can be used: made to its end, and the Python it was made with is still there."""
+    return (folder / _COMPLETE).is_file() and os.access(folder / "bin" / "python", os.X_OK)
 
 
 def _make(folder: Path, lock: Path, report: Callable[[str], None]) -> None:
     # Interpreters find their own place through the symbolic link, so the folder may be renamed; pip's scripts
     # would not survive it and are not used.
-    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
+    temporary = cached.temporary_path(folder)
     try:
-        _call([sys.executable, "-m", "venv", str(temporary)], report, "make a virtual environment")
-        python = str(temporary / "bin" / "python")
-        arguments = [
-            "--require-hashes",
-            "--no-deps",
-            "--only-binary",
-            ":all:",
-            "--progress-bar",
-            "off",
-            "-r",
-            str(lock),
-        ]
-        _call([python, "-m", "pip", "install", *arguments], report, "install the hash-locked requirements")
-        document = {"schema": "mlbundle/environment/v1", "lock": lock.name, "python": sys.version.split()[0]}
+        shutil.rmtree(temporary, ignore_errors=True)
+        make_environment(temporary, lock, report)
+        document = {
+            "schema": "mlbundle/environment/v1",
+            "lock": lock.name,
+            "lock_sha256": hashlib.sha256(lock.read_bytes()).hexdigest(),
+            "python": sys.version.split()[0],
+        }
         write_atomically(temporary / _COMPLETE, json.dumps(document).encode())
+        _sync(temporary)
         shutil.rmtree(folder, ignore_errors=True)
         temporary.rename(folder)
+        sync_folder(folder.parent)
     except OSError as error:
         raise storage_failed(error, temporary) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _clean_variables() -> dict[str, str]:
-    """Return our environment without what would make pip install elsewhere or believe that things are there."""
-    unwanted = {
-        "PIP_TARGET",
-        "PIP_PREFIX",
-        "PIP_ROOT",
-        "PIP_USER",
-        "PIP_NO_DEPS",
-        "PIP_DRY_RUN",
-        "__PYVENV_LAUNCHER__",
-    }
-    return {n: v for n, v in os.environ.items() if n not in unwanted and not n.startswith("PYTHON")}
+def _sync(folder: Path) -> None:
+    """Bring every file to the disk before the name says that they are there."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync_file_system(descriptor)
+    finally:
+        os.close(descriptor)
 
 
-def _call(command: list[str], report: Callable[[str], None], what: str) -> None:
-    def hear(line: str) -> None:
-        if line.startswith(("Downloading", "Installing")):
-            report(f"  {line}")
+def _shipped_locks() -> frozenset[str]:
+    paths = resource_folder("containers").rglob("*.lock")
+    return frozenset(hashlib.sha256(path.read_bytes()).hexdigest() for path in paths)
 
-    started = time.monotonic()
-    status, tail = call(command, hear, env=_clean_variables())
-    if status != 0:
-        raise PythonEnvironmentFailed(
-            f"could not {what} (after {time.monotonic() - started:.0f} s)",
-            context=tail,
-            hint="pip must reach a package index (see its settings) and python3-venv must be installed; "
-            "`--runtime docker` or `--python PATH` need neither",
-        )
+
+def _is_shipped(folder: Path, shipped: frozenset[str]) -> bool:
+    try:
+        document = json.loads((folder / _COMPLETE).read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and document.get("lock_sha256") in shipped

@@ -74,8 +74,8 @@ class BundleUsage:
 class Usage:
     """What the data folder and the cache hold.
 
-    `shared_blobs` and `unused_blobs`, those of several bundles and those of none, are parts of `blobs`; `other` is
-    all of the data folder that has no name here.
+    `shared_blobs` and `unused_blobs`, those of several bundles and those of none, are parts of `blobs`;
+    `python_environments` and `wheels` are parts of `cache`; `other` is all of the data folder that has no name here.
     """
 
     blobs: Amount
@@ -87,6 +87,8 @@ class Usage:
     quarantine: Amount
     other: Amount
     cache: Amount
+    python_environments: Amount
+    wheels: Amount
     bundles: tuple[BundleUsage, ...]
 
 
@@ -164,9 +166,15 @@ def du(data_dir: Path, cache_dir: Path | None = None) -> Usage:
         runs=Amount(*tree_size(data_dir / "runs")),
         quarantine=Amount(*tree_size(library.store.quarantine)),
         other=_add(Amount(*tree_size(path)) for path in others),
-        cache=Amount() if cache_dir is None else Amount(*tree_size(cache_dir)),
+        cache=_cached(cache_dir),
+        python_environments=_cached(cache_dir, "envs"),
+        wheels=_cached(cache_dir, "wheels"),
         bundles=tuple(_bundle_usage(entry, users) for entry in sorted(entries, key=sort_key)),
     )
+
+
+def _cached(cache_dir: Path | None, *names: str) -> Amount:
+    return Amount() if cache_dir is None else Amount(*tree_size(cache_dir.joinpath(*names)))
 
 
 def _bundle_usage(entry: LibraryEntry, users: Counter[str]) -> BundleUsage:
