@@ -46,7 +46,9 @@ def check_accuracy(metric: str, value: float, samples: int, claim: ExpectedAccur
     return AccuracyCheck(metric, value, samples, claim.value, claim.tolerance, passed)
 
 
-def validity_reasons(*, queries: int, settled: bool, concurrent: bool) -> list[str]:
+def validity_reasons(
+    *, queries: int, settled: bool, concurrent: bool, emulated: str | None = None
+) -> list[str]:
     """Return why a measurement does not count; empty when it does."""
     reasons = []
     if queries < LEAST_QUERIES:
@@ -55,4 +57,6 @@ def validity_reasons(*, queries: int, settled: bool, concurrent: bool) -> list[s
         reasons.append("the warm-up did not settle: latencies still moved by more than 5 %")
     if concurrent:
         reasons.append("another measurement may have run beside this one (--concurrent)")
+    if emulated is not None:
+        reasons.append(f"{emulated} was emulated: the times say nothing about it")
     return reasons

@@ -31,9 +31,12 @@ SCHEMA = "mlbundle/pack/v1"
     "-o", "--output", "target", type=click.Path(path_type=Path), help="File to write  [NAME-VERSION.mlb]."
 )
 @click.option(
-    "--framework",
+    "--framework-manifest",
+    "frameworks",
     type=click.Path(path_type=Path),
-    help="Framework manifest  [framework.yml beside the model's, else the built-in one that fits].",
+    multiple=True,
+    help="Framework manifest; may be repeated, one for each framework of the variants  [framework.yml and "
+    "frameworks/NAME.yml beside the model's, else the built-in one that fits].",
 )
 @click.option(
     "--with-image", is_flag=True, help="Embed the framework image, so that a run needs no registry."
@@ -64,7 +67,7 @@ def command(
     *,
     reference: str,
     target: Path | None,
-    framework: Path | None,
+    frameworks: tuple[Path, ...],
     with_image: bool,
     platforms: tuple[str, ...],
     pin: bool,
@@ -99,13 +102,13 @@ def command(
     found = resolve(reference, settings, to_pack=True)
     if found.kind == "library":
         _refuse_changes(
-            framework, with_image, pin, frozen, compress_weights, no_compress, sbom, provenance, key
+            frameworks, with_image, pin, frozen, compress_weights, no_compress, sbom, provenance, key
         )
         _export(reference, settings, target, force=force, dry_run=dry_run, output_format=output_format)
         return
     if found.kind != "manifest":
         raise click.UsageError(f"{reference} is no folder and no manifest; it may be packed already")
-    content = collect(found.path, framework)
+    content = collect(found.path, frameworks)
     content = replace(content, compression=Compression(groups=not no_compress, weights=compress_weights))
     with ExitStack() as stack:
         content = _with_images(
@@ -164,19 +167,19 @@ def _with_images(
     frozen: bool,
 ) -> BundleContent:
     from mlbundle.runs.embedded import Platform, check_frozen, with_images, with_pins
-    from mlbundle.runs.packing import framework_of
+    from mlbundle.runs.packing import framework_manifests
 
-    framework = framework_of(content)
+    frameworks = framework_manifests(content)
     if pin:
-        content = with_pins(content, framework, settings)
+        content = with_pins(content, frameworks[0], settings)
     if with_image:
         chosen = [Platform.parse(text) for text in platforms] or [Platform.here()]
         with byte_progress("embedding") as progress:
             content = with_images(
-                content, framework, chosen, settings, stack=stack, report=output.narrate, progress=progress
+                content, frameworks[0], chosen, settings, stack=stack, report=output.narrate, progress=progress
             )
     if frozen:
-        check_frozen(content, framework)
+        check_frozen(content, frameworks[0])
     return content
 
 

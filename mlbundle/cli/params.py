@@ -102,6 +102,17 @@ def complete_library(_ctx: click.Context, _param: click.Parameter, incomplete: s
     return [CompletionItem(label) for label in labels if label.startswith(incomplete)]
 
 
+def complete_variant(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the variants of the built-in model or the manifest that the command names, else our frameworks."""
+    from click.shell_completion import CompletionItem
+
+    from mlbundle.resources import built_in_frameworks
+    from mlbundle.runs.catalog import variants_of
+
+    names = variants_of(str(ctx.params.get("reference") or "")) or list(built_in_frameworks())
+    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
 def complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the ids of runs."""
     from click.shell_completion import CompletionItem

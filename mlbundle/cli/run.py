@@ -12,8 +12,9 @@ import click
 
 from mlbundle.cli import output, units
 from mlbundle.cli.network import network, network_options
-from mlbundle.cli.params import BYTES, CPUS, SECONDS, complete_reference
+from mlbundle.cli.params import BYTES, CPUS, SECONDS, complete_reference, complete_variant
 from mlbundle.errors import EXIT_YES, CheckFailed, MlbundleError
+from mlbundle.platforms import ACCELERATORS, ARCHITECTURES
 
 if TYPE_CHECKING:
     from mlbundle.config import Settings
@@ -37,12 +38,25 @@ if TYPE_CHECKING:
 )
 @click.option("--warmup", default="auto", show_default=True, help="`auto` (until it settles) or a duration.")
 @click.option(
+    "--framework",
+    metavar="NAME",
+    shell_complete=complete_variant,
+    help="Run the variant of this name or for this framework.  [default: the top level of the manifest]",
+)
+@click.option(
     "--runtime",
     type=click.Choice(["auto", "docker", "process"]),
     help="Where the worker runs; auto: docker where an image is ready, else a process.  [default: auto]",
 )
 @click.option(
-    "--accelerator", type=click.Choice(["cpu"]), default="cpu", show_default=True, help="What to run on."
+    "--accelerator", type=click.Choice(ACCELERATORS), default="cpu", show_default=True, help="What to run on."
+)
+@click.option(
+    "--arch",
+    "--architecture",
+    "architecture",
+    type=click.Choice(ARCHITECTURES),
+    help="Run the image of this architecture, emulated where it is not the machine's.  [default: the machine's]",
 )
 @click.option(
     "--trace", "trace_level", type=click.Choice(["none", "model"]), help="Trace level.  [default: model]"
@@ -108,6 +122,8 @@ def _options(reference: str, settings: Settings, chosen: dict[str, Any]) -> RunO
     scenario = {"duration_s": chosen["duration"], "queries": chosen["queries"], "warmup": warmup}
     return RunOptions(
         reference=reference,
+        framework=chosen["framework"],
+        architecture=chosen["architecture"],
         runtime=chosen["runtime"] or settings.runtime,
         accelerator=chosen["accelerator"],
         scenario=chosen["scenario"],

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mlbundle.manifest.framework import FrameworkManifest, ImageChoice
-    from mlbundle.manifest.model import FrameworkConstraint, ModelManifest
+    from mlbundle.manifest.model import FrameworkConstraint, ModelManifest, Variant
 
 T = TypeVar("T")
 
@@ -23,22 +23,23 @@ def variant_names(model: ModelManifest) -> list[str]:
     return [model.framework.name, *(variant.name for variant in model.variants)]
 
 
-def select_variant(model: ModelManifest, name: str | None) -> ModelManifest:
+def variant_name(model: ModelManifest, wanted: str | None) -> str:
+    """Return the name of the form that is wanted, by its own name, else by its framework's, whose first is taken.
+
+    None is the top level. Case does not matter. Raises ReferenceNotFound, which lists them.
+    """
+    variant = _find_variant(model, wanted)
+    return model.framework.name if variant is None else variant.name
+
+
+def select_variant(model: ModelManifest, wanted: str | None) -> ModelManifest:
     """Return the model in one of its forms: without variants, its framework, files and tensors are the chosen ones.
 
-    `name` is that of a variant, else of a framework, whose first variant is taken; None is the top level. Case does
-    not matter. Raises ReferenceNotFound, which lists them.
+    Chosen and raises as `variant_name`.
     """
-    wanted = None if name is None else name.casefold()
-    if wanted is None or wanted == model.framework.name.casefold():
+    variant = _find_variant(model, wanted)
+    if variant is None:
         return replace(model, variants=())
-    named = [variant for variant in model.variants if variant.name.casefold() == wanted]
-    of_framework = [variant for variant in model.variants if variant.framework.name.casefold() == wanted]
-    if not named and not of_framework:
-        raise ReferenceNotFound(
-            f"{model.name} has no variant for {name!r}", hint=f"one of: {', '.join(variant_names(model))}"
-        )
-    variant = (named or of_framework)[0]
     return replace(
         model,
         framework=variant.framework,
@@ -47,6 +48,18 @@ def select_variant(model: ModelManifest, name: str | None) -> ModelManifest:
         outputs=model.outputs if variant.outputs is None else variant.outputs,
         predictor=variant.predictor,
         variants=(),
+    )
+
+
+def _find_variant(model: ModelManifest, wanted: str | None) -> Variant | None:
+    if wanted is None or wanted.casefold() == model.framework.name.casefold():
+        return None
+    for name_of in (lambda variant: variant.name, lambda variant: variant.framework.name):
+        for variant in model.variants:
+            if name_of(variant).casefold() == wanted.casefold():
+                return variant
+    raise ReferenceNotFound(
+        f"{model.name} has no variant for {wanted!r}", hint=f"one of: {', '.join(variant_names(model))}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import ReferenceNotFound
@@ -104,6 +105,19 @@ def bundles_of_runs(settings: Settings) -> Iterator[str]:
             yield str(bundle.get("manifest_digest"))
 
 
+def variants_of(reference: str) -> list[str]:
+    """Return the names of the forms of a built-in model or of the manifest in a folder; none where there is none."""
+    from mlbundle.errors import MlbundleError
+    from mlbundle.manifest.load import load_model
+    from mlbundle.manifest.select import variant_names
+
+    folder = built_in_models().get(reference, Path(reference or "."))
+    try:
+        return variant_names(load_model(folder).require())
+    except MlbundleError:
+        return []
+
+
 def built_in_bundles() -> list[dict[str, Any]]:
     """Return name, version, framework and description of each built-in manifest."""
     from mlbundle.manifest.load import load_model
@@ -119,6 +133,7 @@ def built_in_bundles() -> list[dict[str, Any]]:
                 "digest": None,
                 "size": None,
                 "framework": f"{model.framework.name} {model.framework.version}",
+                "variants": [variant.name for variant in model.variants],
                 "description": " ".join((model.description or "").split()),
             }
         )

@@ -151,9 +151,10 @@ def load_embedded(
     settings: Settings,
     client: Any,
     *,
+    architecture: str | None = None,
     report: Report = lambda _line: None,
 ) -> str | None:
-    """Load the image that a bundle carries for this machine, unless the engine has it or the bundle has none.
+    """Load the image that a bundle carries for an architecture, unless the engine has it or the bundle has none.
 
     It is taken from the bundle that `reference` means, or from the store. Returns the engine's id of it when it was
     compared with the bundle just now. Raises DigestMismatch, ImageMismatch, EngineUnavailable, StorageFailed.
@@ -163,7 +164,7 @@ def load_embedded(
     from mlbundle.runtime.images import embedded_tag, has_image
     from mlbundle.store.blobs import BlobStore
 
-    here = (this_architecture(), accelerator)
+    here = (architecture or this_architecture(), accelerator)
     pin = next((pin for pin in pins if (pin.architecture, pin.accelerator) == here), None)
     if pin is None or pin.manifest is None or has_image(pin, client):
         return None

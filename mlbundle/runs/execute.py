@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlbundle.analysis.claims import check_accuracy, validity_reasons
 from mlbundle.errors import EnvironmentLacks, MlbundleError, ProtocolBroken, StorageFailed, internal_error
+from mlbundle.manifest.framework import distribution_names
 from mlbundle.manifest.versions import VersionConstraint
 from mlbundle.runs.collect import (
     Timeline,
@@ -167,7 +168,10 @@ class Execution:
     def _check_framework(self, hello: Hello) -> None:
         """Refuse an environment whose framework is not one that the manifest allows (a foreign `--python`)."""
         wanted = self._plan.model.framework
-        installed = hello.facts["distributions"].get(wanted.name.lower())
+        distributions = hello.facts["distributions"]
+        installed = next(
+            (distributions[name] for name in distribution_names(wanted.name) if name in distributions), None
+        )
         if installed is not None and not VersionConstraint.parse(wanted.version).allows(installed):
             raise EnvironmentLacks(
                 f"the worker has {wanted.name} {installed}, the manifest wants {wanted.version}",
@@ -195,6 +199,7 @@ class Execution:
             # A warm-up of a length that the user chose is the user's to judge; the record says whether it settled.
             settled=measured.warm_up_settled or self._warm_up_chosen(),
             concurrent=self._plan.options.concurrent,
+            emulated=self._plan.architecture if self._plan.emulated else None,
         )
         self._clocks = (self._clocks[0], clock_snapshot())
         if self._plan.options.trace_level != "none":

@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 
 from mlbundle.bundle.content import BundleContent, Role, SourceFile
 from mlbundle.bundle.document import Asset, ImagePin
-from mlbundle.bundle.layout import FRAMEWORK_PATH, MODEL_PATH
+from mlbundle.bundle.layout import FRAMEWORK_PATH, FRAMEWORKS_FOLDER, MODEL_PATH, further_framework_path
 from mlbundle.bundle.pack import pack
 from mlbundle.bundle.paths import check_path
 from mlbundle.errors import AssetUnavailable, ReferenceNotFound, UnsafePath, UsageError
 from mlbundle.manifest.load import parse_framework, parse_model
-from mlbundle.manifest.select import framework_matches
+from mlbundle.manifest.select import framework_matches, frameworks_of
 from mlbundle.manifest.source import read_bytes
 from mlbundle.manifest.values import parse_checksum
+from mlbundle.manifest.versions import parse_version
 from mlbundle.resources import built_in_frameworks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from mlbundle.bundle.pack import Packed
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 MODEL_FILE = "model.yml"
 FRAMEWORK_FILE = "framework.yml"
+FRAMEWORKS_NAME = "frameworks"
 DOCUMENTATION = ("README.md", "LICENSE", "LICENSE.md", "LICENSE.txt", "NOTICE")
 """Files beside the manifest that travel with it without being named."""
 
@@ -48,51 +50,52 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 def pack_manifest(
     reference: Path,
     destination: Path,
-    framework: Path | None = None,
+    frameworks: Sequence[Path] = (),
     progress: Progress | None = None,
     *,
     overwrite: bool = False,
 ) -> Packed:
     """Collect what a manifest names and write it as a bundle. Raises what `collect` and `pack` raise."""
-    return pack(collect(reference, framework), destination, progress, overwrite=overwrite)
+    return pack(collect(reference, frameworks), destination, progress, overwrite=overwrite)
 
 
-def collect(reference: Path, framework: Path | None = None) -> BundleContent:
+def collect(reference: Path, frameworks: Sequence[Path] = ()) -> BundleContent:
     """Return the content of the bundle that a manifest describes.
 
-    `reference` is a folder with `model.yml` (or with an unpacked bundle), or the manifest itself;
-    `framework` a framework manifest, by default `framework.yml` beside it, else the built-in one of that name
-    whose version fits. Raises ManifestInvalid, ReferenceNotFound, AssetUnavailable for an asset that is
-    missing or remote, UnsafePath for one outside the folder. Checksums are checked while packing.
+    `reference` is a folder with `model.yml` (or with an unpacked bundle), or the manifest itself; `frameworks` are
+    framework manifests that go before others of their name. The others come from beside the model manifest
+    (`framework.yml` for the top level, `frameworks/<name>.yml` for variants), else from the built-in ones: the newest
+    that fits. Raises ManifestInvalid, ReferenceNotFound, AssetUnavailable for an asset that is missing or remote,
+    UnsafePath for one outside the folder. Checksums are checked while packing.
     """
     place = locate(reference)
     model_bytes = read_bytes(place.model)
     model = parse_model(model_bytes, str(place.model)).require()
-    framework_path = framework or place.framework or _built_in_framework(model.framework)
-    framework_bytes = read_bytes(framework_path)
-    chosen = parse_framework(framework_bytes, str(framework_path)).require()
-    if not framework_matches(model.framework, chosen):
-        raise UsageError(
-            f"the model needs {model.framework.name} {model.framework.version}; "
-            f"the framework manifest is {chosen.name} {chosen.version}",
-            where=str(framework_path),
-            hint="name another with --framework, or mend the constraint in the model manifest",
-        )
+    top, *further = choose_frameworks(model, place, frameworks)
     found = _Assets(place.root, str(place.model))
     found.add_model(model)
     files = (
         SourceFile(MODEL_PATH, Role.MODEL, model_bytes),
-        SourceFile(FRAMEWORK_PATH, Role.FRAMEWORK, framework_bytes),
+        SourceFile(FRAMEWORK_PATH, Role.FRAMEWORK, top.content),
+        *(
+            SourceFile(further_framework_path(chosen.key), Role.FRAMEWORK, chosen.content)
+            for chosen in further
+        ),
         *found.files.values(),
     )
     return BundleContent(
         model_name=model.name,
         model_version=model.version,
-        framework_name=chosen.name,
-        framework_version=chosen.version,
+        framework_name=top.manifest.name,
+        framework_version=top.manifest.version,
+        frameworks=tuple((chosen.manifest.name, chosen.manifest.version) for chosen in further),
         files=files,
         assets=tuple(found.assets),
-        images=tuple(_pins(chosen)),
+        images=tuple(
+            pin
+            for chosen in (top, *further)
+            for pin in _pins(chosen.manifest, None if chosen is top else chosen.key)
+        ),
         description=model.description,
         license=model.license,
     )
@@ -102,28 +105,39 @@ def left_out(reference: Path, content: BundleContent) -> tuple[str, ...]:
     """Return the names beside the manifest that the bundle does not hold because nothing names them."""
     place = locate(reference)
     held = {file.path.split("/")[0] for file in content.files}
-    documents = {path.name for path in (place.model, place.framework) if path and path.parent == place.root}
+    documents = {
+        path.name
+        for path in (place.model, place.framework, place.further)
+        if path and path.parent == place.root
+    }
     return tuple(sorted({path.name for path in place.root.iterdir()} - held - documents))
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a manifest lies: its assets are found from `root`."""
+    """Where a manifest lies: its assets are found from `root`, framework manifests at the other two, if at all."""
 
     root: Path
     model: Path
     framework: Path | None
+    further: Path
 
 
 def locate(reference: Path) -> Place:
     """Return where the manifest of a folder, an unpacked bundle or a file lies; raises ReferenceNotFound."""
     if not reference.is_dir():
         beside = reference.with_name(FRAMEWORK_FILE)
-        return Place(reference.parent, reference, beside if beside.is_file() else None)
-    for model, framework in ((MODEL_FILE, FRAMEWORK_FILE), (MODEL_PATH, FRAMEWORK_PATH)):
+        folder = reference.with_name(FRAMEWORKS_NAME)
+        return Place(reference.parent, reference, beside if beside.is_file() else None, folder)
+    for model, framework, further in (
+        (MODEL_FILE, FRAMEWORK_FILE, FRAMEWORKS_NAME),
+        (MODEL_PATH, FRAMEWORK_PATH, FRAMEWORKS_FOLDER),
+    ):
         if (reference / model).is_file():
             beside = reference / framework
-            return Place(reference, reference / model, beside if beside.is_file() else None)
+            return Place(
+                reference, reference / model, beside if beside.is_file() else None, reference / further
+            )
     raise ReferenceNotFound(
         f"the folder {reference} holds no {MODEL_FILE}",
         where=str(reference),
@@ -131,32 +145,93 @@ def locate(reference: Path) -> Place:
     )
 
 
-def framework_of(content: BundleContent) -> FrameworkManifest:
-    """Return the framework manifest that a content holds."""
-    source = next(file.source for file in content.files if file.role is Role.FRAMEWORK)
-    assert isinstance(source, bytes)
-    return parse_framework(source, FRAMEWORK_PATH).require()
+@dataclass(frozen=True)
+class ChosenFramework:
+    """A framework manifest, its bytes as the author wrote them, and its name in lower case."""
+
+    key: str
+    manifest: FrameworkManifest
+    content: bytes
 
 
-def _built_in_framework(constraint: FrameworkConstraint) -> Path:
-    known = []
-    for path in built_in_frameworks().values():
-        manifest = parse_framework(read_bytes(path), str(path)).require()
-        if framework_matches(constraint, manifest):
-            return path
-        known.append(f"{manifest.name} {manifest.version}")
-    raise ReferenceNotFound(
-        f"no framework manifest fits {constraint.name} {constraint.version}",
-        hint=f"put {FRAMEWORK_FILE} beside the model manifest or name one with --framework; "
-        f"built in: {', '.join(known) or 'none'}",
+def choose_frameworks(
+    model: ModelManifest, place: Place, stated: Sequence[Path] = ()
+) -> list[ChosenFramework]:
+    """Return the framework manifest for each framework of a model, the top level's first, the others by name.
+
+    Raises ReferenceNotFound where there is none, UsageError for one that does not fit or that no form of the model
+    needs.
+    """
+    given = {chosen.key: (path, chosen) for path in stated for chosen in [_read_framework(path)]}
+    wanted = frameworks_of(model)
+    for key, (path, chosen) in given.items():
+        if key not in wanted:
+            raise _misfit(model.framework, chosen, path)
+    top, *others = wanted
+    found = []
+    for key in (top, *sorted(others)):
+        beside = place.framework if key == top else place.further / f"{key}.yml"
+        if key in given:
+            path, chosen = given[key]
+        elif beside is not None and beside.is_file():
+            path, chosen = beside, _read_framework(beside)
+        else:
+            path, chosen = _built_in_framework(wanted[key])
+        for constraint in wanted[key]:
+            if not framework_matches(constraint, chosen.manifest):
+                raise _misfit(constraint, chosen, path)
+        found.append(chosen)
+    return found
+
+
+def framework_manifests(content: BundleContent) -> list[FrameworkManifest]:
+    """Return the framework manifests that a content holds, the top level's first."""
+    return [
+        parse_framework(file.source, file.path).require()
+        for file in content.files
+        if file.role is Role.FRAMEWORK and isinstance(file.source, bytes)
+    ]
+
+
+def _read_framework(path: Path) -> ChosenFramework:
+    content = read_bytes(path)
+    manifest = parse_framework(content, str(path)).require()
+    return ChosenFramework(manifest.name.lower(), manifest, content)
+
+
+def _misfit(wanted: FrameworkConstraint, chosen: ChosenFramework, path: Path) -> UsageError:
+    return UsageError(
+        f"the model needs {wanted.name} {wanted.version}; "
+        f"the framework manifest is {chosen.manifest.name} {chosen.manifest.version}",
+        where=str(path),
+        hint="name another with --framework-manifest, or mend the constraint in the model manifest",
     )
 
 
-def _pins(framework: FrameworkManifest) -> Iterator[ImagePin]:
+def _built_in_framework(constraints: Sequence[FrameworkConstraint]) -> tuple[Path, ChosenFramework]:
+    """Return the newest of the framework manifests that we ship which fits all constraints."""
+    known = [(path, _read_framework(path)) for path in built_in_frameworks().values()]
+    fitting = [
+        (path, chosen)
+        for path, chosen in known
+        if all(framework_matches(constraint, chosen.manifest) for constraint in constraints)
+    ]
+    if fitting:
+        return max(fitting, key=lambda found: parse_version(found[1].manifest.version))
+    versions = " and ".join(dict.fromkeys(constraint.version for constraint in constraints))
+    listed = ", ".join(f"{chosen.manifest.name} {chosen.manifest.version}" for _, chosen in known)
+    raise ReferenceNotFound(
+        f"no framework manifest fits {constraints[0].name} {versions}",
+        hint=f"put {FRAMEWORK_FILE} beside the model manifest ({FRAMEWORKS_NAME}/<name>.yml for a variant), "
+        f"or name one with --framework-manifest; built in: {listed or 'none'}",
+    )
+
+
+def _pins(framework: FrameworkManifest, key: str | None) -> Iterator[ImagePin]:
     for architecture, choices in framework.containers.items():
         for accelerator, choice in choices.items():
             if choice.digest is not None:
-                yield ImagePin(architecture, accelerator, choice.image, choice.digest)
+                yield ImagePin(architecture, accelerator, choice.image, choice.digest, framework=key)
 
 
 @dataclass
@@ -170,10 +245,12 @@ class _Assets:
 
     def add_model(self, model: ModelManifest) -> None:
         self._source("/model", model.model)
+        self._predictor("/predictor", model.predictor)
         self._labels("", (*model.inputs, *model.outputs), len(model.inputs))
         for number, variant in enumerate(model.variants):
             base = f"/variants/{number}"
             self._source(f"{base}/model", variant.model)
+            self._predictor(f"{base}/predictor", variant.predictor)
             inputs, outputs = variant.inputs or (), variant.outputs or ()
             self._labels(base, (*inputs, *outputs), len(inputs))
         for name in DOCUMENTATION:
@@ -186,7 +263,10 @@ class _Assets:
     def _source(self, pointer: str, source: ModelSource) -> None:
         if source.base_url is not None:
             raise self._remote(f"{pointer}/base_url", source.base_url)
-        self._file(f"{pointer}/graph_path", source.graph_path, Role.WEIGHT, source.checksum)
+        if source.graph_path.endswith("/"):
+            self._folder(f"{pointer}/graph_path", source.graph_path, Role.WEIGHT)
+        else:
+            self._file(f"{pointer}/graph_path", source.graph_path, Role.WEIGHT, source.checksum)
         if source.weights_path is not None:
             self._file(f"{pointer}/weights_path", source.weights_path, Role.WEIGHT, source.weights_checksum)
 
@@ -211,11 +291,23 @@ class _Assets:
                 hint="leave it out: every file of a bundle has its sha256",
             )
         folder = dataset.path.rstrip("/")
-        self.assets.append(Asset("/dataset/path", folder))
         if dataset.index is not None:
             self._file("/dataset/index", f"{folder}/{dataset.index}", Role.DATASET)
-        for name in self._walk(path, folder):
-            self._put(name, Role.DATASET, self._resolve("/dataset/path", name), "/dataset/path")
+        self._folder("/dataset/path", folder, Role.DATASET)
+
+    def _predictor(self, pointer: str, path: str | None) -> None:
+        if path is not None:
+            self._file(pointer, path, Role.CODE)
+
+    def _folder(self, pointer: str, path: str, role: Role) -> None:
+        """Take in a folder with everything below it."""
+        folder = path.rstrip("/")
+        real = self._resolve(pointer, folder)
+        if not real.is_dir():
+            raise AssetUnavailable(f"{path} is no folder", where=self._where(pointer))
+        self.assets.append(Asset(pointer, folder))
+        for name in self._walk(real, folder, pointer):
+            self._put(name, role, self._resolve(pointer, name), pointer)
 
     def _expected_outputs(self, expected: Expected | None) -> None:
         outputs = (expected.outputs if expected is not None else None) or {}
@@ -224,12 +316,12 @@ class _Assets:
             stated = parse_checksum(checksum) if isinstance(checksum, str) else None
             self._file("/expected/outputs/path", path, Role.DATASET, stated)
 
-    def _walk(self, real: Path, folder: str) -> Iterator[str]:
+    def _walk(self, real: Path, folder: str, pointer: str) -> Iterator[str]:
         """Yield the paths of all files below a folder, in bundle form; nothing is passed over."""
 
         def fail(error: OSError) -> None:
             raise AssetUnavailable(
-                f"can't read {error.filename}: {error.strerror}", where=self._where("/dataset/path")
+                f"can't read {error.filename}: {error.strerror}", where=self._where(pointer)
             ) from error
 
         for top, folders, names in os.walk(real, onerror=fail):
@@ -239,7 +331,7 @@ class _Assets:
                 if os.path.islink(os.path.join(top, name)):  # noqa: PTH114, PTH118 - os.walk gives strings
                     raise UnsafePath(
                         f"{prefix}/{name} is a symbolic link to a folder",
-                        where=self._where("/dataset/path"),
+                        where=self._where(pointer),
                         hint="replace the link by the folder itself",
                     )
             yield from (f"{prefix}/{name}" for name in names)

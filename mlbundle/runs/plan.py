@@ -6,10 +6,11 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mlbundle.errors import EngineUnavailable, ImageMissing, TrustRequired, UsageError
-from mlbundle.platforms import this_architecture
-from mlbundle.resources import built_in_models, resource_folder
+from mlbundle.errors import UsageError
+from mlbundle.manifest.select import select_variant, variant_name
+from mlbundle.resources import built_in_models
 from mlbundle.runs.folder import new_run_id
+from mlbundle.runs.placement import Evaluated, place
 from mlbundle.runs.references import Reference, resolve
 from mlbundle.runtime.archive import WorkerArchive, worker_archive
 from mlbundle.runtime.base import Launch, Limits
@@ -27,18 +28,21 @@ if TYPE_CHECKING:
     from mlbundle.runtime.base import Runtime
     from mlbundle.runtime.images import ResolvedImage
 
-RUNTIMES = ("auto", "docker", "process")
 SCENARIOS = ("online",)
-# What loads a graph: only these formats hold no program of their own.
-_DATA_ONLY_PREDICTORS = ("onnxruntime",)
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What the user asked for."""
+    """What the user asked for.
+
+    `framework` is a variant's name or its framework's, None the top level of the manifest; `architecture` None is
+    that of the machine.
+    """
 
     reference: str
+    framework: str | None = None
     runtime: str = "auto"
+    architecture: str | None = None
     accelerator: str = "cpu"
     scenario: str = "online"
     scenario_options: Mapping[str, Any] | None = None
@@ -59,12 +63,13 @@ class RunOptions:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """Everything decided before a worker starts."""
+    """Everything decided before a worker starts; `architecture` is what it runs as, by emulation where it says so."""
 
     run_id: str
     options: RunOptions
     bundle: StoredBundle
     model: ModelManifest
+    variant: str
     framework: FrameworkManifest
     runtime: Runtime
     image: ResolvedImage | None
@@ -72,6 +77,8 @@ class RunPlan:
     limits: Limits
     phases: tuple[tuple[str, int, int], ...] = ()
     client: Any = None
+    architecture: str = ""
+    emulated: bool = False
 
     def launch(self, log: Path) -> Launch:
         """Return what the runtime is asked to start."""
@@ -96,12 +103,9 @@ def make_plan(
     begun_ns = time.monotonic_ns()
     reference = resolve(options.reference, settings)
     bundle = materialise(reference, settings, options.network, report)
-    model, framework = _manifests(bundle)
-    trusted = options.trust or _is_built_in(bundle, model.name, settings)
+    evaluated = _evaluated(bundle, options, settings)
     planned_ns = time.monotonic_ns()
-    runtime, image, client = _choose_runtime(
-        options, settings, bundle, model, framework, trusted=trusted, report=report
-    )
+    placement = place(options, settings, evaluated, report)
     phases = (("plan", begun_ns, planned_ns), ("image", planned_ns, time.monotonic_ns()))
     limits = Limits(
         memory_bytes=options.memory_bytes,
@@ -115,14 +119,17 @@ def make_plan(
         run_id=new_run_id(),
         options=options,
         bundle=bundle,
-        model=model,
-        framework=framework,
-        runtime=runtime,
-        image=image,
+        model=evaluated.model,
+        variant=evaluated.variant,
+        framework=evaluated.framework,
+        runtime=placement.runtime,
+        image=placement.image,
         worker=worker_archive(settings.cache_dir),
         limits=limits,
         phases=phases,
-        client=client,
+        client=placement.client,
+        architecture=placement.architecture,
+        emulated=placement.emulated,
     )
 
 
@@ -145,12 +152,23 @@ def materialise(
         return store.materialise_reader(reader)
 
 
-def _manifests(bundle: StoredBundle) -> tuple[ModelManifest, FrameworkManifest]:
+def _evaluated(bundle: StoredBundle, options: RunOptions, settings: Settings) -> Evaluated:
+    """Read the manifests of a bundle: the model in the form that is wanted, and that form's framework."""
+    from mlbundle.bundle.layout import FRAMEWORK_PATH, MODEL_PATH, further_framework_path
     from mlbundle.manifest.load import load_framework, load_model
 
-    model = load_model(bundle.folder / "mlbundle" / "model.yml").require()
-    framework = load_framework(bundle.folder / "mlbundle" / "framework.yml").require()
-    return model, framework
+    whole = load_model(bundle.folder / MODEL_PATH).require()
+    model = select_variant(whole, options.framework)
+    key, top = model.framework.name.lower(), whole.framework.name.lower()
+    path = FRAMEWORK_PATH if key == top else further_framework_path(key)
+    return Evaluated(
+        bundle=bundle,
+        model=model,
+        framework=load_framework(bundle.folder / path).require(),
+        variant=variant_name(whole, options.framework),
+        further=None if key == top else key,
+        trusted=options.trust or _is_built_in(bundle, model.name, settings),
+    )
 
 
 def _is_built_in(bundle: StoredBundle, name: str, settings: Settings) -> bool:
@@ -160,111 +178,6 @@ def _is_built_in(bundle: StoredBundle, name: str, settings: Settings) -> bool:
         return False
     ours = materialise(Reference(kind="manifest", text=name, path=folder), settings)
     return ours.manifest_digest == bundle.manifest_digest
-
-
-def _choose_runtime(
-    options: RunOptions,
-    settings: Settings,
-    bundle: StoredBundle,
-    model: ModelManifest,
-    framework: FrameworkManifest,
-    *,
-    trusted: bool,
-    report: Callable[[str], None],
-) -> tuple[Runtime, ResolvedImage | None, Any]:
-    if options.runtime not in RUNTIMES:
-        raise UsageError(f"unknown runtime {options.runtime!r}", hint=f"one of: {', '.join(RUNTIMES)}")
-    if options.runtime == "docker" and options.python is not None:
-        raise UsageError(
-            "--python is for the process runtime; a container has its own", hint="leave one of them out"
-        )
-    if options.runtime != "process" and options.python is None:
-        try:
-            return _docker(options, settings, bundle, framework, report)
-        except (EngineUnavailable, ImageMissing) as error:
-            if options.runtime == "docker":
-                raise
-            report(f"no container: {error.message}")
-            if error.hint:
-                report(f"  ({error.hint})")
-    return _process(options, settings, model, framework, trusted=trusted, report=report), None, None
-
-
-def _docker(
-    options: RunOptions,
-    settings: Settings,
-    bundle: StoredBundle,
-    framework: FrameworkManifest,
-    report: Callable[[str], None],
-) -> tuple[Runtime, ResolvedImage, Any]:
-    from mlbundle.runs.embedded import load_embedded
-    from mlbundle.runtime.docker import DockerRuntime
-    from mlbundle.runtime.images import engine_client, resolve_image
-
-    client = engine_client()
-    pins, architecture = bundle.images, this_architecture()
-    try:
-        loaded_id = load_embedded(
-            options.reference, pins, options.accelerator, settings, client, report=report
-        )
-        image = resolve_image(
-            framework, architecture, options.accelerator, settings, client, pins=pins, loaded_id=loaded_id
-        )
-    except BaseException:
-        client.close()
-        raise
-    return DockerRuntime(client, image), image, client
-
-
-def _process(
-    options: RunOptions,
-    settings: Settings,
-    model: ModelManifest,
-    framework: FrameworkManifest,
-    *,
-    trusted: bool,
-    report: Callable[[str], None],
-) -> Runtime:
-    from mlbundle.manifest.select import select_lock
-    from mlbundle.runtime.environments import ensure_environment
-    from mlbundle.runtime.process import ProcessRuntime
-
-    _check_trust(model, trusted=trusted)
-    if options.python is not None:
-        # Not resolved: an environment's Python is a link, and what it is the Python of lies beside the link.
-        python = options.python.absolute()
-        if not python.is_file():
-            raise UsageError(f"there is no Python at {python}")
-        return ProcessRuntime(python, {"python": str(python)}, isolation="unpinned")
-    lock = _lock_path(select_lock(framework, this_architecture(), options.accelerator))
-    environment = ensure_environment(
-        settings.cache_dir, framework.name.lower(), lock, make=not options.dry_run, report=report
-    )
-    described = {"lock": lock.name, "lock_sha256": environment.lock_sha256}
-    return ProcessRuntime(environment.python, described, isolation="hash-locked")
-
-
-def _lock_path(name: str) -> Path:
-    """Return a lock that we ship; a manifest can't name any other file."""
-    root = resource_folder("containers")
-    path = (root.parent / name).resolve()
-    if not path.is_relative_to(root.resolve()) or not path.is_file():
-        raise UsageError(
-            f"the framework manifest names a lock that is not installed: {name!r}",
-            hint="use the docker runtime, or --python",
-        )
-    return path
-
-
-def _check_trust(model: ModelManifest, *, trusted: bool) -> None:
-    predictor = model.framework.name.lower()
-    program = model.carries_code or predictor not in _DATA_ONLY_PREDICTORS
-    if program and not trusted:
-        what = "Python code" if model.carries_code else f"a {predictor} model, which is a program"
-        raise TrustRequired(
-            f"{model.name} carries {what}, and nothing isolates it here",
-            hint="run it in a container (--runtime docker), or say --trust if you trust its author",
-        )
 
 
 def _job(plan: RunPlan, launch: Launch) -> Job:
@@ -286,6 +199,7 @@ def _job(plan: RunPlan, launch: Launch) -> Job:
             inputs=tuple(_tensor(spec) for spec in model.inputs),
             outputs=tuple(_tensor(spec) for spec in model.outputs),
             code={side: text for side, text in code.items() if text is not None} or None,
+            predictor_file=model.predictor,
         ),
         dataset=_dataset(model),
         scenario={"name": options.scenario, "options": dict(options.scenario_options or {})},
@@ -299,6 +213,7 @@ def _job(plan: RunPlan, launch: Launch) -> Job:
         ),
         seed=options.seed,
         paths=plan.runtime.paths(launch),
+        accelerator=options.accelerator,
     )
 
 

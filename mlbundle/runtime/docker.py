@@ -30,6 +30,7 @@ _STREAM_HEADER = struct.Struct(">BxxxI")
 _STDOUT, _STDERR = 1, 2
 _READ_BYTES = 1 << 16
 _REMOVE_TIMEOUT_S = 10.0
+_ALL_GPUS = {"Driver": "", "Count": -1, "DeviceIDs": [], "Capabilities": [["gpu"]], "Options": {}}
 
 
 class DockerRuntime:
@@ -37,9 +38,14 @@ class DockerRuntime:
 
     name = "docker"
 
-    def __init__(self, client: Any, image: ResolvedImage) -> None:
+    def __init__(
+        self, client: Any, image: ResolvedImage, *, platform: str | None = None, gpus: bool = False
+    ) -> None:
+        """`platform` is that of the image where it is not the engine's own; `gpus` asks for all of the machine's."""
         self._client = client
         self._image = image
+        self._platform = platform
+        self._gpus = gpus
 
     def container_arguments(self, launch: Launch) -> dict[str, Any]:
         """Return exactly what is asked of the engine; `--dry-run` prints it."""
@@ -60,6 +66,7 @@ class DockerRuntime:
             "healthcheck": {"test": ["NONE"]},
             "environment": {"HOME": SCRATCH, "LC_ALL": "C.UTF-8", **worker_variables(limits)},
             "labels": {RUN_LABEL: launch.run_id},
+            **({"platform": self._platform} if self._platform is not None else {}),
             "host_config": {
                 "network_mode": "none",
                 "read_only": True,
@@ -77,6 +84,7 @@ class DockerRuntime:
                     _read_only(launch.worker.path, WORKER_IN_CONTAINER),
                 ],
                 **cpus,
+                **({"device_requests": [dict(_ALL_GPUS)]} if self._gpus else {}),
             },
         }
 

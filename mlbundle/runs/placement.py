@@ -1,0 +1,215 @@
+"""Where a run takes place: a container of which image, or which Python environment of this machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.errors import AcceleratorMissing, EngineUnavailable, ImageMissing, TrustRequired, UsageError
+from mlbundle.manifest.select import select_image, select_lock
+from mlbundle.platforms import ARCHITECTURES, normalise_architecture, this_architecture
+from mlbundle.resources import resource_folder
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from mlbundle.bundle.document import ImagePin
+    from mlbundle.config import Settings
+    from mlbundle.manifest.framework import FrameworkManifest
+    from mlbundle.manifest.model import ModelManifest
+    from mlbundle.runs.plan import RunOptions
+    from mlbundle.runtime.base import Runtime
+    from mlbundle.runtime.images import ResolvedImage
+    from mlbundle.store.bundles import StoredBundle
+
+    Report = Callable[[str], None]
+
+RUNTIMES = ("auto", "docker", "process")
+# What loads a graph: only these formats hold no program of their own.
+_DATA_ONLY_PREDICTORS = ("onnxruntime",)
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What is evaluated: a bundle, its model in one form, that form's framework, and whether its code is trusted.
+
+    `variant` is the name of the form; `further` that of its framework in the bundle, None for the top level's.
+    """
+
+    bundle: StoredBundle
+    model: ModelManifest
+    framework: FrameworkManifest
+    variant: str
+    further: str | None
+    trusted: bool
+
+    def pins(self) -> list[ImagePin]:
+        """Return the images that the bundle pins for the framework."""
+        return [pin for pin in self.bundle.images if pin.framework == self.further]
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A runtime that is ready; `architecture` is what the worker runs as, `emulated` where the machine is another."""
+
+    runtime: Runtime
+    architecture: str
+    emulated: bool = False
+    image: ResolvedImage | None = None
+    client: Any = None
+
+
+def place(options: RunOptions, settings: Settings, what: Evaluated, report: Report) -> Placement:
+    """Decide where a run takes place.
+
+    `auto` is a container where an image is ready, else a process. Raises UsageError for what makes no sense together,
+    EnvironmentLacks for what this machine does not have, TrustRequired.
+    """
+    _check_options(options)
+    foreign = _foreign(options)
+    if options.runtime != "process" and options.python is None:
+        try:
+            return _in_container(options, settings, what, report)
+        except (EngineUnavailable, ImageMissing) as error:
+            if options.runtime == "docker" or foreign:
+                raise
+            report(f"no container: {error.message}")
+            if error.hint:
+                report(f"  ({error.hint})")
+    return _as_process(options, settings, what, report)
+
+
+def _check_options(options: RunOptions) -> None:
+    if options.runtime not in RUNTIMES:
+        raise UsageError(f"unknown runtime {options.runtime!r}", hint=f"one of: {', '.join(RUNTIMES)}")
+    if options.architecture is not None and normalise_architecture(options.architecture) not in ARCHITECTURES:
+        raise UsageError(
+            f"unknown architecture {options.architecture!r}", hint=f"one of: {', '.join(ARCHITECTURES)}"
+        )
+    if options.runtime == "docker" and options.python is not None:
+        raise UsageError(
+            "--python is for the process runtime; a container has its own", hint="leave one of them out"
+        )
+    if _foreign(options) and (options.runtime == "process" or options.python is not None):
+        raise UsageError(
+            f"a process runs as {this_architecture()}, what this machine is, and not as {options.architecture}",
+            hint="another architecture needs a container: --runtime docker",
+        )
+
+
+def _foreign(options: RunOptions) -> bool:
+    return (
+        options.architecture is not None
+        and normalise_architecture(options.architecture) != this_architecture()
+    )
+
+
+def _in_container(options: RunOptions, settings: Settings, what: Evaluated, report: Report) -> Placement:
+    from mlbundle.runs.embedded import load_embedded
+    from mlbundle.runtime.docker import DockerRuntime
+    from mlbundle.runtime.emulation import require_emulator
+    from mlbundle.runtime.images import engine_client, resolve_image
+
+    client = engine_client()
+    try:
+        native = normalise_architecture(str(client.version().get("Arch") or this_architecture()))
+        architecture = normalise_architecture(options.architecture or native)
+        choice = select_image(what.framework, architecture, options.accelerator)
+        pins = what.pins()
+        loaded_id = load_embedded(
+            options.reference,
+            pins,
+            options.accelerator,
+            settings,
+            client,
+            architecture=architecture,
+            report=report,
+        )
+        image = resolve_image(
+            what.framework,
+            architecture,
+            options.accelerator,
+            settings,
+            client,
+            pins=pins,
+            loaded_id=loaded_id,
+        )
+        if options.accelerator == "gpu":
+            _check_gpu_engine(client, choice.driver)
+        if architecture != native:
+            require_emulator(client, architecture)
+            report(f"{architecture} is emulated on {native}: the times say nothing about {architecture}")
+    except BaseException:
+        client.close()
+        raise
+    runtime = DockerRuntime(
+        client, image, platform=f"linux/{architecture}", gpus=options.accelerator == "gpu"
+    )
+    return Placement(runtime, architecture, emulated=architecture != native, image=image, client=client)
+
+
+def _check_gpu_engine(client: Any, driver: str | None) -> None:
+    from mlbundle.runtime.devices import check_driver, engine_has_gpu_runtime, nvidia_driver
+
+    check_driver(driver, nvidia_driver())
+    if not engine_has_gpu_runtime(client.info()):
+        raise AcceleratorMissing(
+            "the container engine can't give a GPU to a container",
+            hint="install the NVIDIA Container Toolkit and restart the engine, or use --runtime process",
+        )
+
+
+def _as_process(options: RunOptions, settings: Settings, what: Evaluated, report: Report) -> Placement:
+    from mlbundle.runtime.environments import ensure_environment
+    from mlbundle.runtime.process import ProcessRuntime
+
+    _check_trust(what)
+    if options.python is not None:
+        # Not resolved: an environment's Python is a link, and what it is the Python of lies beside the link.
+        python = options.python.absolute()
+        if not python.is_file():
+            raise UsageError(f"there is no Python at {python}")
+        runtime = ProcessRuntime(python, {"python": str(python)}, isolation="unpinned")
+        return Placement(runtime, this_architecture())
+    if options.accelerator == "gpu":
+        _check_gpu_here(what.framework)
+    lock = _lock_path(select_lock(what.framework, this_architecture(), options.accelerator))
+    environment = ensure_environment(
+        settings.cache_dir, what.framework.name.lower(), lock, make=not options.dry_run, report=report
+    )
+    described = {"lock": lock.name, "lock_sha256": environment.lock_sha256}
+    return Placement(
+        ProcessRuntime(environment.python, described, isolation="hash-locked"), this_architecture()
+    )
+
+
+def _check_gpu_here(framework: FrameworkManifest) -> None:
+    from mlbundle.runtime.devices import check_driver, nvidia_driver
+
+    choice = framework.containers.get(this_architecture(), {}).get("gpu")
+    check_driver(None if choice is None else choice.driver, nvidia_driver())
+
+
+def _lock_path(name: str) -> Path:
+    """Return a lock that we ship; a manifest can't name any other file."""
+    root = resource_folder("containers")
+    path = (root.parent / name).resolve()
+    if not path.is_relative_to(root.resolve()) or not path.is_file():
+        raise UsageError(
+            f"the framework manifest names a lock that is not installed: {name!r}",
+            hint="use the docker runtime, or --python",
+        )
+    return path
+
+
+def _check_trust(what: Evaluated) -> None:
+    model = what.model
+    predictor = model.framework.name.lower()
+    program = model.carries_code or predictor not in _DATA_ONLY_PREDICTORS
+    if program and not what.trusted:
+        carried = "Python code" if model.carries_code else f"a {predictor} model, which is a program"
+        raise TrustRequired(
+            f"{model.name} carries {carried}, and nothing isolates it here",
+            hint="run it in a container (--runtime docker), or say --trust if you trust its author",
+        )
