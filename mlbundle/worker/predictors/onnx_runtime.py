@@ -1,26 +1,39 @@
-"""ONNX Runtime on the CPU, with inputs and outputs bound once for each prepared batch."""
+"""ONNX Runtime, with inputs and outputs bound once for each prepared batch."""
 
 from __future__ import annotations
 
 import os
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 
 from mlbundle.worker.errors import WorkerError, bundle_error
+from mlbundle.worker.predictors.common import (
+    accelerator_missing,
+    check_array,
+    check_names,
+    framework_missing,
+    wants_gpu,
+)
 
 _SYMBOLIC = (str, type(None))
+_CUDA = "CUDAExecutionProvider"
+_CPU = "CPUExecutionProvider"
+# What NumPy calls otherwise than ONNX does.
+_ELEMENT_TYPES = {"float": "float32", "double": "float64"}
 
 
 class _Handle:
     """An open session and what it says about its inputs and outputs."""
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Any, device: str) -> None:
         self.session = session
+        self.device = device
         self.inputs = session.get_inputs()
         self.outputs = session.get_outputs()
         self.input_names = [i.name for i in self.inputs]
         self.output_names = [o.name for o in self.outputs]
+        self.expects = {i.name: _expectation(i) for i in self.inputs}
         # By the shapes of the inputs: shape and type of each output, learnt from the first run.
         self.known: dict[Any, list[tuple[Any, Any]]] = {}
         # Beyond the batch axis nothing may depend on the data, or outputs can't be allocated beforehand.
@@ -30,10 +43,11 @@ class _Handle:
             and not any(isinstance(d, _SYMBOLIC) for d in (o.shape or [None])[1:])
             for o in self.outputs
         )
+        self.facts: dict[str, Any] = {}
 
 
 class _Bound:
-    """A batch whose arrays the session reads and writes in place."""
+    """A batch whose arrays the session reads and writes in place; for a GPU the inputs are copied there now."""
 
     def __init__(self, handle: _Handle, feeds: Mapping[str, Any], outputs: list[Any]) -> None:
         import onnxruntime
@@ -45,7 +59,7 @@ class _Bound:
         self._values: list[Any] = []
         for name, array in self._feeds.items():
             self.binding.bind_ortvalue_input(
-                name, self._keep(onnxruntime.OrtValue.ortvalue_from_numpy(array))
+                name, self._keep(onnxruntime.OrtValue.ortvalue_from_numpy(array, handle.device, 0))
             )
         for name, array in zip(handle.output_names, outputs):
             self.binding.bind_ortvalue_output(
@@ -75,34 +89,36 @@ class OnnxRuntimePredictor:
         try:
             import onnxruntime
         except ImportError as error:
-            raise WorkerError(
-                "framework-missing",
-                "onnxruntime is not in this environment: {}".format(error),
-                fault="environment",
-                hint="use an image or an environment made for onnxruntime",
-            ) from error
+            raise framework_missing("onnxruntime", error) from error
+        gpu = wants_gpu("onnxruntime", options)
+        if gpu:
+            _require_cuda(onnxruntime.get_available_providers())
+            # CUDA's libraries come as wheels; newer versions find them only so.
+            getattr(onnxruntime, "preload_dlls", lambda: None)()
         settings = onnxruntime.SessionOptions()
         settings.intra_op_num_threads = int(options.get("threads", 1))
         settings.inter_op_num_threads = 1
         settings.log_severity_level = 3
+        # With TF32 float32 would not be float32.
+        providers: list[Any] = [(_CUDA, {"use_tf32": "0"}), _CPU] if gpu else [_CPU]
         try:
-            session = onnxruntime.InferenceSession(
-                model["graph"], settings, providers=["CPUExecutionProvider"]
-            )
+            session = onnxruntime.InferenceSession(model["graph"], settings, providers=providers)
         except Exception as error:
             raise bundle_error(
                 "model-not-loadable", "ONNX Runtime can't load the graph: {}".format(error)
             ) from error
-        return _Handle(session)
+        if gpu:
+            # It falls back to the CPU without an error when CUDA's libraries or the driver are not there.
+            _require_cuda(session.get_providers())
+        handle = _Handle(session, "cuda" if gpu else "cpu")
+        handle.facts = _facts(onnxruntime, handle)
+        return handle
 
     def prepare(self, handle: _Handle, feeds: Mapping[str, Any]) -> _Bound | _Fed:
         """Bind the arrays of a batch; the first of its shape runs the model once to learn the outputs' shapes."""
-        if set(feeds) != set(handle.input_names):
-            raise bundle_error(
-                "inputs-mismatch",
-                "the graph wants inputs {}, the manifest feeds {}".format(handle.input_names, sorted(feeds)),
-                "layer_name of each input names an input of the graph",
-            )
+        check_names(feeds, handle.input_names)
+        for name, array in feeds.items():
+            check_array(name, array, *handle.expects[name])
         if not handle.bindable:
             return _Fed(feeds)
         key = tuple(feeds[name].shape for name in handle.input_names)
@@ -114,6 +130,8 @@ class OnnxRuntimePredictor:
         """Run one batch; the arrays are valid until the batch is run again."""
         if isinstance(batch, _Bound):
             handle.session.run_with_iobinding(batch.binding)
+            if handle.device != "cpu":
+                batch.binding.synchronize_outputs()
             return batch.arrays
         return self._run(handle, batch.feeds)
 
@@ -130,3 +148,41 @@ class OnnxRuntimePredictor:
                 "inference-failed", "ONNX Runtime: {}".format(error), fault="framework", hint="see worker.log"
             ) from error
         return outputs
+
+
+def _require_cuda(providers: Sequence[str]) -> None:
+    if _CUDA not in providers:
+        raise accelerator_missing(
+            "onnxruntime", "gpu", "it has the providers {}, not {}".format(", ".join(providers), _CUDA)
+        )
+
+
+def _facts(onnxruntime: Any, handle: _Handle) -> dict[str, Any]:
+    settings = handle.session.get_session_options()
+    facts: dict[str, Any] = {
+        "version": str(onnxruntime.__version__),
+        "device": "cpu" if handle.device == "cpu" else "cuda:0",
+        "providers": list(handle.session.get_providers()),
+        "threads": settings.intra_op_num_threads,
+        "inter_op_threads": settings.inter_op_num_threads,
+    }
+    if handle.device == "cpu":
+        facts["timed"] = "the model; inputs and outputs are bound before"
+    else:
+        facts["tf32"] = False
+        facts["timed"] = (
+            "the model and the way of its outputs to the host; inputs are on the device before"
+            if handle.bindable
+            else "the model, the way of its inputs to the device and of its outputs to the host"
+        )
+    return facts
+
+
+def _expectation(node: Any) -> tuple[str | None, list[int | None] | None]:
+    """Return NumPy's name of the elements' type and the shape of an input, as far as the graph fixes them."""
+    if not node.type.startswith("tensor("):
+        return None, None
+    element_type = node.type[len("tensor(") : -1]
+    # A graph that says nothing about the shape has an empty one.
+    shape = [None if isinstance(size, _SYMBOLIC) else size for size in node.shape] or None
+    return _ELEMENT_TYPES.get(element_type, element_type), shape
