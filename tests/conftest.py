@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,22 +62,46 @@ def engine() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def image_home(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def image_home(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A home where the onnxruntime image was built by the command that users have; shared by the session."""
     if not BASE_IMAGE:
         lacking("MLBUNDLE_TEST_BASE_IMAGE names no base image (Debian with python3 and python3-venv)")
     folder = tmp_path_factory.mktemp("image-home")
+    before = {image["Id"] for image in engine.api.images()}
+    build_image(folder, "onnxruntime")
+    yield folder
+    lock = json.loads((folder / "data" / "images.lock").read_text())
+    for entry in lock["images"].values():
+        if entry["config_digest"] not in before:
+            with suppress(docker_errors()):
+                engine.api.remove_image(entry["config_digest"], force=True)
+
+
+@pytest.fixture(scope="session")
+def all_images(image_home: Path) -> Path:
+    """The home of `image_home` with the images of torch and TensorFlow as well."""
+    for framework in ("torch", "tensorflow"):
+        build_image(image_home, framework)
+    return image_home
+
+
+def build_image(home: Path, framework: str) -> None:
     done = subprocess.run(
         command_line(
-            "images", "build", "onnxruntime", "--accelerator", "cpu", "--base-image", BASE_IMAGE, "--json"
+            "images", "build", framework, "--accelerator", "cpu", "--base-image", BASE_IMAGE, "--json"
         ),
         capture_output=True,
         text=True,
         timeout=900,
-        env={**os.environ, "MLBUNDLE_HOME": str(folder)},
+        env={**os.environ, "MLBUNDLE_HOME": str(home)},
     )
     assert done.returncode == 0, done.stderr + done.stdout
-    return folder
+
+
+def docker_errors() -> type[Exception]:
+    import docker.errors
+
+    return docker.errors.APIError
 
 
 @pytest.fixture
