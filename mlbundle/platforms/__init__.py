@@ -7,7 +7,6 @@ that tells little is no error.
 from __future__ import annotations
 
 from mlbundle.platforms.cpu import CpuFacts, Topology, cpu_facts, topology
-from mlbundle.platforms.emulators import Emulator, emulators
 from mlbundle.platforms.machine import MachineFacts, free_bytes, machine_facts, usable_cpus
 from mlbundle.platforms.names import (
     ACCELERATORS,
@@ -23,7 +22,6 @@ __all__ = [
     "ACCELERATORS",
     "ARCHITECTURES",
     "CpuFacts",
-    "Emulator",
     "MachineFacts",
     "MachineState",
     "Topology",
@@ -31,7 +29,6 @@ __all__ = [
     "cpu_facts",
     "cpu_list",
     "cpu_ranges",
-    "emulators",
     "free_bytes",
     "machine_facts",
     "machine_state",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from mlbundle.errors import ProtocolBroken, WorkerCrashed, WorkerExceeded, WorkerFailed, WorkerHung
 from mlbundle.files import storage_failed
+from mlbundle.runtime.facts import problem_of_facts
 from mlbundle.wire import frames
 from mlbundle.wire.events import FAULTS, End, Event, Failed, Hello, Phase, Result, event_from_document
 
@@ -30,7 +31,6 @@ WORKER_PHASES = ("load", "warm-up", "measure", "accuracy", "profile")
 # An honest worker says four things a second; what it may say grows with the time that it has been running.
 EVENT_BURST, EVENTS_PER_S = 5_000, 50
 EVENT_BURST_BYTES, EVENT_BYTES_PER_S = 16 << 20, 16 << 10
-MAX_DISTRIBUTIONS = 10_000
 
 
 def wanted_files(job: Job) -> frozenset[str]:
@@ -147,12 +147,9 @@ class _Conversation:
         self._result_kinds.add(event.pass_kind)
 
     def _check_hello(self, hello: Hello) -> None:
-        distributions = hello.facts.get("distributions")
-        texts = [hello.facts.get("machine", ""), hello.facts.get("libc", "")]
-        if not isinstance(distributions, dict) or len(distributions) > MAX_DISTRIBUTIONS:
-            raise self._broken("the worker does not say what is installed")
-        if not all(isinstance(text, str) for text in (*texts, *distributions.values())):
-            raise self._broken("the worker describes its surroundings in values that are no text")
+        problem = problem_of_facts(hello.facts)
+        if problem is not None:
+            raise self._broken(problem)
 
     def _count_event(self, size_bytes: int) -> None:
         self._event_bytes += size_bytes

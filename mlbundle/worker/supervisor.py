@@ -12,7 +12,6 @@ import select
 import signal
 import subprocess
 import sys
-from typing import Any
 
 import mlbundle
 from mlbundle.wire import events, frames
@@ -20,6 +19,7 @@ from mlbundle.wire.clocks import clock_snapshot
 from mlbundle.wire.job import Job, JobError, job_from_document
 from mlbundle.worker.emit import Emitter, claim_standard_streams
 from mlbundle.worker.errors import EXIT_COMPLETED, EXIT_OF_FAULT
+from mlbundle.worker.surroundings import surroundings
 
 _READ_BYTES = 1 << 16
 
@@ -59,22 +59,8 @@ def passes_of(job: Job) -> list[str]:
 
 
 def _hello() -> events.Hello:
-    from importlib import metadata
-
-    distributions: dict[str, str] = {}
-    for distribution in metadata.distributions():
-        name = distribution.metadata["Name"]
-        if name:
-            # The first on the path is the one that is imported.
-            distributions.setdefault(name.lower().replace("_", "-"), distribution.version or "unknown")
-    facts: dict[str, Any] = {
-        "distributions": dict(sorted(distributions.items())),
-        "machine": platform.machine(),
-        "libc": " ".join(platform.libc_ver()).strip(),
-        "uid": os.getuid(),
-    }
     versions = {"mlbundle": mlbundle.__version__, "python": platform.python_version()}
-    return events.Hello(versions=versions, clocks=clock_snapshot(), facts=facts)
+    return events.Hello(versions=versions, clocks=clock_snapshot(), facts=surroundings())
 
 
 def _receive_job(read_fd: int) -> tuple[Job, bytes]:
