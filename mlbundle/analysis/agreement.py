@@ -39,7 +39,9 @@ class Agreement:
         return self.differing_predictions == 0 and self.tolerance_used <= 1
 
 
-def compare_outputs(reference: Mapping[str, Any], other: Mapping[str, Any], tolerance: Tolerance) -> Agreement:
+def compare_outputs(
+    reference: Mapping[str, Any], other: Mapping[str, Any], tolerance: Tolerance
+) -> Agreement:
     """Compare two `outputs.npz` (predictions int64 [N], output_<i> [N, ...]) of runs over the same samples.
 
     Values that are not finite agree only with the same value. Arrays of other shapes can't be compared.

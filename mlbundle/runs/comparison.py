@@ -78,7 +78,12 @@ def latest_of_each(settings: Settings, model: str) -> list[str]:
         if row["status"] != "completed":
             continue
         framework = show_run(settings, row["run_id"])["framework"]
-        key = (framework.get("variant") or framework["name"], framework["version"], row["runtime"], row["model"])
+        key = (
+            framework.get("variant") or framework["name"],
+            framework["version"],
+            row["runtime"],
+            row["model"],
+        )
         found.setdefault(key, row["run_id"])
     if not found:
         raise ReferenceNotFound(

@@ -128,9 +128,7 @@ class _Outputs:
         return columns
 
 
-def _send_accuracy(
-    job: Job, emitter: Emitter, metric: Any, outputs: _Outputs, spans: SpanRecorder
-) -> None:
+def _send_accuracy(job: Job, emitter: Emitter, metric: Any, outputs: _Outputs, spans: SpanRecorder) -> None:
     assert job.accuracy is not None
     predictions = np.asarray(metric.predictions, np.int64)
     buffer = io.BytesIO()
