@@ -169,10 +169,10 @@ def _show_plan(plan: RunPlan, settings: Settings, output_format: str) -> None:
     if output_format == "json":
         output.document(document)
         return
-    for name in ("bundle", "runtime", "isolation", "image", "worker"):
-        output.data(f"{name:<10} {document[name]}")
-    output.data("container  " + json.dumps(document["container"], indent=2))
-    output.data("job        " + json.dumps(document["job"], indent=2))
+    for name in ("bundle", "framework", "runtime", "architecture", "isolation", "image", "worker"):
+        output.data(f"{name:<12} {document[name]}")
+    output.data("container    " + json.dumps(document["container"], indent=2))
+    output.data("job          " + json.dumps(document["job"], indent=2))
 
 
 def show_record(record: dict[str, Any], settings: Settings) -> None:
