@@ -83,7 +83,7 @@ def with_referrers(reader: BundleReader, added: Sequence[NewReferrer]) -> Bundle
 
 
 def with_images(reader: BundleReader, accelerators: Iterable[str]) -> BundleReader:
-    """Return the bundle with the embedded images of these accelerators only."""
+    """Return the bundle with the embedded images of these accelerators only, of all its frameworks."""
     wanted = set(accelerators)
     index = reader.structure.index
     return _rewritten(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.manifest.nodes import Block, Node, Scalar
@@ -21,7 +21,10 @@ _ABSENT = object()
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One difference: `place` is a JSON pointer, a path or a platform; a side is None where it has nothing there."""
+    """One difference; a side is None where it has nothing there.
+
+    `place` is a JSON pointer, a path or a platform; of a further framework it is its name, before a pointer with `#`.
+    """
 
     section: str
     place: str
@@ -82,6 +85,7 @@ def diff(left: BundleReader, right: BundleReader) -> Difference:
     changes = [
         *_manifest_changes("model", left.model_yaml, right.model_yaml),
         *_manifest_changes("framework", left.framework_yaml, right.framework_yaml),
+        *_further_changes(left, right),
         *_changes("files", _files(left), _files(right)),
         *_changes("images", _images(left), _images(right)),
         *_changes("attachments", _attachments(left), _attachments(right)),
@@ -107,6 +111,21 @@ def _manifest_changes(section: str, left: bytes, right: bytes) -> Iterator[Chang
         yield Change("claims", change.place, change.left, change.right) if claim else change
     if not found:
         yield Change(section, "", f"{len(left)} bytes", f"{len(right)} bytes with other layout or comments")
+
+
+def _further_changes(left: BundleReader, right: BundleReader) -> Iterator[Change]:
+    """Compare the further frameworks by name: one that only one side has is one change."""
+    both = [name for name in left.further_frameworks if name in right.further_frameworks]
+    yield from _changes("framework", _further_versions(left, both), _further_versions(right, both))
+    for name in both:
+        old, new = left.further_frameworks[name], right.further_frameworks[name]
+        for change in _manifest_changes("framework", old, new):
+            yield replace(change, place=f"{name}#{change.place}")
+
+
+def _further_versions(reader: BundleReader, but: list[str]) -> dict[str, str]:
+    found = {name.lower(): f"{name} {version}" for name, version in reader.document.frameworks}
+    return {name: text for name, text in found.items() if name not in but}
 
 
 def _fields(text: bytes) -> dict[str, str]:
@@ -143,7 +162,7 @@ def _changes(section: str, left: Mapping[str, Any], right: Mapping[str, Any]) ->
 
 
 def _files(reader: BundleReader) -> dict[str, dict[str, Any]]:
-    """Return what is to be compared of each file; the two manifests have sections of their own."""
+    """Return what is to be compared of each file; the manifests have sections of their own."""
     return {
         entry.path: {"size": entry.size_bytes, "sha256": entry.sha256, "mode": f"{entry.mode:04o}"}
         for entry in reader.files
@@ -155,12 +174,14 @@ def _images(reader: BundleReader) -> dict[str, dict[str, Any]]:
     pins = {}
     for pin in reader.document.images:
         document = pin.to_document()
-        pins[f"{document.pop('architecture')}/{document.pop('accelerator')}"] = document
+        pins[str(pin.place)] = {key: document[key] for key in document if key not in pin.place._fields}
     return pins
 
 
 def _attachments(reader: BundleReader) -> dict[str, str]:
     index = reader.structure.index
-    images = {f"image for {entry.accelerator}": entry.descriptor.digest for entry in index.images}
+    images = {
+        f"image for {'/'.join(filter(None, entry.order))}": entry.descriptor.digest for entry in index.images
+    }
     referrers = {f"{entry.artifact_type} {entry.descriptor.digest}": "attached" for entry in index.referrers}
     return {**images, **referrers}

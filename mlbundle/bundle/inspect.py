@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mlbundle.bundle.document import BundleDocument
+    from mlbundle.bundle.oci import ImageEntry
     from mlbundle.bundle.reader import Layer
     from mlbundle.bundle.table import FileEntry
 
@@ -21,7 +22,7 @@ class Inspection(NamedTuple):
     """What a bundle says about itself.
 
     Structure and documents are checked against their digests; the bytes of the large layers are not. `size_bytes`
-    is of the file, or of all blobs where there is none. `embedded` lists (accelerator, digest of the OCI index),
+    is of the file, or of all blobs where there is none. `embedded` are the entries of embedded images,
     `referrers` (artifact type, predicate type if it was looked at, digest). `pickles` is None where no file could be
     looked at.
     """
@@ -36,7 +37,7 @@ class Inspection(NamedTuple):
     license: str | None
     layers: tuple[Layer, ...]
     files: tuple[FileEntry, ...]
-    embedded: tuple[tuple[str, str], ...]
+    embedded: tuple[ImageEntry, ...]
     referrers: tuple[tuple[str, str | None, str], ...]
     pickles: tuple[str, ...] | None
 
@@ -49,6 +50,7 @@ class Inspection(NamedTuple):
             "size": self.size_bytes,
             "model": bundle["model"],
             "framework": bundle["framework"],
+            "frameworks": bundle.get("frameworks", []),
             "description": self.description,
             "license": self.license,
             "tag": self.tag,
@@ -60,7 +62,7 @@ class Inspection(NamedTuple):
             "files": [_file(entry) for entry in self.files],
             "assets": bundle["assets"],
             "images": bundle["images"],
-            "embedded": [{"accelerator": name, "index": digest} for name, digest in self.embedded],
+            "embedded": [_embedded(entry) for entry in self.embedded],
             "referrers": [
                 {"artifact_type": kind, "predicate_type": predicate, "digest": digest}
                 for kind, predicate, digest in self.referrers
@@ -90,13 +92,18 @@ def inspect_reader(reader: BundleReader, *, pickles: bool = True) -> Inspection:
         license=reader.config.license,
         layers=reader.layers,
         files=reader.files,
-        embedded=tuple((entry.accelerator, entry.descriptor.digest) for entry in index.images),
+        embedded=index.images,
         referrers=tuple(
             (entry.artifact_type, predicates.get(entry.descriptor.hex), entry.descriptor.digest)
             for entry in index.referrers
         ),
         pickles=find_pickles(reader) if pickles else None,
     )
+
+
+def _embedded(entry: ImageEntry) -> dict[str, Any]:
+    named = {} if entry.framework is None else {"framework": entry.framework}
+    return {**named, "accelerator": entry.accelerator, "index": entry.descriptor.digest}
 
 
 def _layer(layer: Layer) -> dict[str, Any]:

@@ -43,8 +43,9 @@ SCHEMA = "mlbundle/verification/v1"
 class Verified:
     """A bundle of which every byte is what it should be.
 
-    `images` are the platforms of the embedded images (`amd64/cpu`), `referrers` what is attached to the
-    model manifest (predicate types, else artifact types), `pickles` the paths of files that hold Python pickles.
+    `images` are the platforms of the embedded images (`amd64/cpu`, of a further framework `torch/amd64/cpu`),
+    `referrers` what is attached to the model manifest (predicate types, else artifact types), `pickles` the paths of
+    files that hold Python pickles.
     """
 
     name_of_source: str
@@ -214,11 +215,7 @@ def verify_reader(reader: BundleReader, progress: Progress | None = None) -> Ver
         version=reader.document.model_version,
         size_bytes=reader.size_bytes,
         files=reader.files,
-        images=tuple(
-            f"{platform.architecture}/{image.accelerator}"
-            for image in reader.images
-            for platform in image.platforms
-        ),
+        images=tuple(str(image.place(platform)) for image in reader.images for platform in image.platforms),
         referrers=tuple(referrer.predicate_type or referrer.artifact_type for referrer in reader.referrers),
         pickles=pickles,
     )

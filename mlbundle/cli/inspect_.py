@@ -98,6 +98,7 @@ def _show(found: Inspection) -> None:
     rows = [
         ("model", f"{bundle.model_name} {bundle.model_version}"),
         ("framework", f"{bundle.framework_name} {bundle.framework_version}"),
+        *(("framework", f"{name} {version}") for name, version in bundle.frameworks),
         ("description", found.description or "-"),
         ("licence", found.license or "-"),
         ("manifest", found.manifest_digest),
@@ -125,12 +126,12 @@ def _show(found: Inspection) -> None:
     output.table(("asset", "path"), [(asset.pointer, asset.path) for asset in bundle.assets])
     if bundle.images:
         output.data("")
-        embedded = {accelerator for accelerator, _ in found.embedded}
+        embedded = {(entry.framework, entry.accelerator) for entry in found.embedded}
         pins = [
             (
-                f"{pin.architecture}/{pin.accelerator}",
+                str(pin.place),
                 pin.image,
-                "embedded" if pin.accelerator in embedded and pin.manifest else "pinned",
+                "embedded" if (pin.framework, pin.accelerator) in embedded and pin.manifest else "pinned",
                 pin.config or pin.digests[0],
             )
             for pin in bundle.images

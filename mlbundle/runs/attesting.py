@@ -294,7 +294,9 @@ def _provenance(
         options={
             "compress_groups": content.compression.groups,
             "compress_weights": content.compression.weights,
-            "embedded": [source.accelerator for source in content.embedded],
+            "embedded": [
+                "/".join(filter(None, (source.framework, source.accelerator))) for source in content.embedded
+            ],
         },
         dependencies=_dependencies(reader),
     )
@@ -306,7 +308,7 @@ def _dependencies(reader: BundleReader) -> list[Dependency]:
 
     files = [Dependency(entry.path, f"sha256:{entry.sha256}") for entry in reader.files]
     images = [
-        Dependency(f"{pin.architecture}/{pin.accelerator}", digest, pin.image)
+        Dependency(str(pin.place), digest, pin.image)
         for pin in reader.document.images
         for digest in pin.digests[:1]
     ]

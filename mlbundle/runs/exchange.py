@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from mlbundle.store.library import Library
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from mlbundle.bundle.attachments import EmbeddedImage, PlatformImage
+    from mlbundle.bundle.attachments import EmbeddedImage
     from mlbundle.bundle.reader import BundleReader
     from mlbundle.config import Settings
     from mlbundle.registry.client import RegistryClient
@@ -108,11 +109,11 @@ def push_target(text: str, reader: BundleReader, *, images: bool = True) -> Regi
             "a bundle has its own digest and can't be pushed as another", hint="name a repository and a tag"
         )
     reference = reference if reference.tag else reference.with_(tag=reader.tag)
-    _check_tag(reference, [image.accelerator for image in reader.structure.images] if images else [])
+    _check_tag(reference, reader.structure.images if images else ())
     return reference
 
 
-def _check_tag(reference: RegistryReference, accelerators: list[str]) -> None:
+def _check_tag(reference: RegistryReference, images: tuple[EmbeddedImage, ...]) -> None:
     tag = reference.tag or ""
     if tag.startswith(RESERVED_TAGS):
         raise UsageError(
@@ -120,7 +121,7 @@ def _check_tag(reference: RegistryReference, accelerators: list[str]) -> None:
             where=str(reference),
             hint="name another tag: HOST/NAME:TAG",
         )
-    longest = max((oci.image_ref(accelerator, tag) for accelerator in accelerators), key=len, default=tag)
+    longest = max((_image_tag(image, tag) for image in images), key=len, default=tag)
     if len(longest) > _MAX_TAG:
         raise UsageError(
             f"the tag of an image would have {len(longest)} characters, {_MAX_TAG} are allowed",
@@ -199,7 +200,11 @@ def _check_free(client: RegistryClient, reference: RegistryReference, digest: st
 def _push_image(reader: BundleReader, client: RegistryClient, image: EmbeddedImage, tag: str) -> None:
     for platform in image.platforms:
         client.put_manifest(platform.manifest.digest, oci.MANIFEST_TYPE, _read(reader, platform.manifest))
-    client.put_manifest(oci.image_ref(image.accelerator, tag), oci.INDEX_TYPE, _read(reader, image.index))
+    client.put_manifest(_image_tag(image, tag), oci.INDEX_TYPE, _read(reader, image.index))
+
+
+def _image_tag(image: EmbeddedImage, tag: str) -> str:
+    return oci.image_ref(image.accelerator, tag, image.framework)
 
 
 def _read(reader: BundleReader, descriptor: oci.Descriptor) -> bytes:
@@ -209,7 +214,7 @@ def _read(reader: BundleReader, descriptor: oci.Descriptor) -> bytes:
 def _platforms(images: tuple[EmbeddedImage, ...]) -> Iterator[str]:
     for image in images:
         for platform in image.platforms:
-            yield f"{platform.architecture}/{image.accelerator}"
+            yield str(image.place(platform))
 
 
 class Pull:
@@ -251,7 +256,7 @@ class Pull:
             version=found.document.model_version,
             size_bytes=sum(order.size_bytes for order in orders),
             here_bytes=here,
-            images=tuple(f"{p.architecture}/{image.accelerator}" for image, p in self._chosen),
+            images=tuple(str(image.place(platform)) for image, platform in self._chosen),
             referrers=len(found.referrers),
             passed_over=found.passed_over,
         )
@@ -269,7 +274,7 @@ class Pull:
                 receive_bytes(library.store, key, data)
             orders = [order for order in self._orders if order.hex not in documents]
             fetch_many(self._client, orders, library.store, progress)
-            index = found.index(self._whole_accelerators())
+            index = found.index(self._whole())
             reader = open_blobs(library.store, index)
             check_names(reader)
             check_tars(reader)
@@ -308,16 +313,10 @@ class Pull:
             for blob in (platform.config, *platform.layers):
                 yield BlobOrder(blob.hex, blob.size_bytes)
 
-    def _whole_accelerators(self) -> frozenset[str]:
-        """The accelerators of which every platform is pulled: only those can be listed in the index."""
-        chosen: dict[str, list[PlatformImage]] = {}
-        for image, platform in self._chosen:
-            chosen.setdefault(image.accelerator, []).append(platform)
-        return frozenset(
-            image.accelerator
-            for image in self._found.images
-            if len(chosen.get(image.accelerator, [])) == len(image.platforms)
-        )
+    def _whole(self) -> list[EmbeddedImage]:
+        """The images of which every platform is pulled: only those can be listed in the index."""
+        chosen = Counter(image.entry for image, _ in self._chosen)
+        return [image for image in self._found.images if chosen[image.entry] == len(image.platforms)]
 
     def _kept(self) -> Iterator[tuple[str, int]]:
         """Yield the blobs of single platforms, which no index lists: a run finds them by the framework table."""

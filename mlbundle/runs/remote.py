@@ -18,7 +18,7 @@ from mlbundle.errors import MlbundleError, NotABundle, ReferenceNotFound, UsageE
 from mlbundle.runs.attached import find_referrers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from mlbundle.bundle.blobs import BlobReader
     from mlbundle.registry.blobs import RegistryBlobs
@@ -50,17 +50,13 @@ class RemoteBundle:
     referrers: tuple[Referrer, ...]
     passed_over: tuple[str, ...] = field(default=())
 
-    def index(self, accelerators: frozenset[str] | None = None) -> bytes:
-        """Return `index.json` with the images of these accelerators, all by default."""
+    def index(self, images: Sequence[EmbeddedImage] | None = None) -> bytes:
+        """Return `index.json` with these of the images, all by default."""
         return oci.encode_index(
             oci.Index(
                 model=self.model,
                 tag=oci.ref_name(self.document.model_version),
-                images=tuple(
-                    oci.ImageEntry(image.accelerator, image.index)
-                    for image in self.images
-                    if accelerators is None or image.accelerator in accelerators
-                ),
+                images=tuple(image.entry for image in (self.images if images is None else images)),
                 referrers=tuple(
                     oci.ReferrerEntry(referrer.artifact_type, referrer.manifest)
                     for referrer in self.referrers
@@ -173,14 +169,17 @@ def _images(
 ) -> tuple[EmbeddedImage, ...]:
     """Return the images of the framework table that are in the repository; a bundle may be pushed without them."""
     images = []
-    indexes = {pin.accelerator: pin.index for pin in document.images if pin.index is not None}
-    for accelerator, digest in sorted(indexes.items()):
+    indexes = {
+        (pin.framework or "", pin.accelerator): pin.index for pin in document.images if pin.index is not None
+    }
+    for (framework, accelerator), digest in sorted(indexes.items()):
         try:
-            entry = oci.ImageEntry(accelerator, keep(digest, oci.INDEX_TYPE))
+            entry = oci.ImageEntry(accelerator, keep(digest, oci.INDEX_TYPE), framework or None)
         except ReferenceNotFound:
             continue
         for pin in document.images:
-            if pin.accelerator == accelerator and pin.manifest is not None:
+            same = (pin.framework, pin.accelerator) == (entry.framework, accelerator)
+            if same and pin.manifest is not None:
                 keep(pin.manifest, oci.MANIFEST_TYPE)
         images.append(read_image(blobs, entry, document.images, whole=False))
     return tuple(images)

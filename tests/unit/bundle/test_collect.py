@@ -165,7 +165,7 @@ def test_an_unpacked_bundle_is_packed_to_the_same_bundle(folder: Path, tmp_path:
 def test_the_framework_argument_wins(folder: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.yml"
     other.write_text(FRAMEWORK.replace("1.31.1", "1.99"))
-    assert collect(folder, other).framework_version == "1.99"
+    assert collect(folder, [other]).framework_version == "1.99"
 
 
 def test_a_built_in_framework_is_found_by_name_and_version(folder: Path) -> None:
