@@ -31,7 +31,7 @@ def command(output_format: str) -> None:
     if output_format == "json":
         output.document({"schema": "mlbundle/bundles/v1", "bundles": bundles})
         return
-    columns = ("name", "version", "where", "digest", "size", "description")
+    columns = ("name", "version", "where", "digest", "size", "frameworks", "description")
     people = output_format in {"table", "markdown"}
     rows = [[_cell(bundle[column], column, people=people) for column in columns] for bundle in bundles]
     output.table(columns, rows, output_format=output_format)

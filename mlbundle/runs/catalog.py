@@ -89,6 +89,8 @@ def known_bundles(settings: Settings) -> tuple[list[dict[str, Any]], list[str]]:
             "digest": entry.manifest_digest,
             "size": entry.size_bytes,
             "framework": None,
+            "frameworks": None,
+            "variants": None,
             "description": f"from {entry.source}",
         }
         for entry in sorted(entries, key=sort_key)
@@ -119,8 +121,9 @@ def variants_of(reference: str) -> list[str]:
 
 
 def built_in_bundles() -> list[dict[str, Any]]:
-    """Return name, version, framework and description of each built-in manifest."""
+    """Return name, version, frameworks, forms and description of each built-in manifest."""
     from mlbundle.manifest.load import load_model
+    from mlbundle.manifest.select import frameworks_of, variant_names
 
     found = []
     for name, folder in built_in_models().items():
@@ -133,7 +136,8 @@ def built_in_bundles() -> list[dict[str, Any]]:
                 "digest": None,
                 "size": None,
                 "framework": f"{model.framework.name} {model.framework.version}",
-                "variants": [variant.name for variant in model.variants],
+                "frameworks": " ".join(frameworks_of(model)),
+                "variants": variant_names(model),
                 "description": " ".join((model.description or "").split()),
             }
         )
