@@ -33,13 +33,15 @@ class MachineState:
     """The state of a machine at one moment; a mapping or a number that can't be read is empty or None.
 
     `times` is by CPU. `pressure` is the share of the last 10 s, in percent, in which something waited for `cpu` or
-    `memory` (PSI). `clocks_khz` is of at most four of the CPUs asked for. `throttled` counts events since the start.
+    `memory` (PSI). `clocks_khz` is of at most four of the CPUs asked for; of the first, `limit_khz` is what its clock
+    may reach now and `max_khz` what it can. `throttled` counts events since the start.
     """
 
     times: dict[int, CpuTimes]
     pressure: dict[str, float]
     clocks_khz: tuple[int, ...]
     limit_khz: int | None
+    max_khz: int | None
     governors: tuple[str, ...]
     temperatures_c: dict[str, float]
     throttled: int | None
@@ -80,6 +82,7 @@ def machine_state(cpus: Sequence[int], root: Path = Path(ROOT)) -> MachineState:
         pressure={kind: share for kind in ("cpu", "memory") if (share := _pressure(root, kind)) is not None},
         clocks_khz=tuple(clock for clock in clocks if clock),
         limit_khz=read_number(scaling[0] / "scaling_max_freq") if scaling else None,
+        max_khz=read_number(scaling[0] / "cpuinfo_max_freq") if scaling else None,
         governors=tuple(sorted(governor for governor in governors if governor)),
         temperatures_c=_temperatures(root),
         throttled=_throttled(root),

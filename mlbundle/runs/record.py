@@ -5,19 +5,20 @@ Records are shared: the environment is an allow-list, and home folders are writt
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlbundle import __version__
-from mlbundle.platforms import machine_facts
+from mlbundle.manifest.framework import distribution_names
+from mlbundle.runs.environment import build_environment
+from mlbundle.runs.redaction import redact, redacted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from mlbundle.analysis.claims import AccuracyCheck
+    from mlbundle.runs.environment import Surroundings
     from mlbundle.runs.plan import RunPlan
     from mlbundle.wire.events import Hello
 
@@ -26,11 +27,16 @@ SCHEMA = "mlbundle/run/v1"
 
 @dataclass
 class Findings:
-    """What is known of a run so far; filled while it goes, written down however it ends."""
+    """What is known of a run so far; filled while it goes, written down however it ends.
+
+    `framework` is what the framework said of itself: a stranger's words, checked when they are written down.
+    """
 
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     hello: Hello | None = None
     clock_offset_ns: int = 0
+    surroundings: Surroundings | None = None
+    framework: Any = None
     result: dict[str, Any] = field(default_factory=dict)
     accuracy: AccuracyCheck | None = None
     outputs: dict[str, Any] = field(default_factory=dict)
@@ -72,7 +78,9 @@ def build_record(plan: RunPlan, status: str, findings: Findings) -> dict[str, An
             "config_digest": image.config_digest,
         },
         "worker": {"version": plan.worker.version, "sha256": plan.worker.sha256},
-        "environment": _environment(plan, findings, isolation),
+        "environment": build_environment(
+            plan, findings.hello, findings.surroundings, findings.framework, isolation
+        ),
         "scenario": {"name": options.scenario, "options": dict(options.scenario_options or {})},
         "trace_level": options.trace_level,
         "result": findings.result or None,
@@ -83,7 +91,7 @@ def build_record(plan: RunPlan, status: str, findings: Findings) -> dict[str, An
         "passes": findings.passes,
         "phases_s": findings.phases_s,
         "files": findings.files,
-        "error": _redacted(findings.error),
+        "error": redacted(findings.error),
         "command": " ".join(redact(part) for part in options.command),
         "started_at": _iso(findings.started_at),
         "finished_at": _iso(datetime.now(UTC)),
@@ -124,44 +132,11 @@ def partial_record(run_id: str, job: Mapping[str, Any], first_event: Mapping[str
     }
 
 
-def redact(text: str) -> str:
-    """Return a text with the user's home folder written as `~`."""
-    home = str(Path.home())
-    return re.sub(rf"{re.escape(home)}(?=/|$)", "~", text) if len(home) > 1 else text
-
-
-def _redacted(value: Any) -> Any:
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, dict):
-        return {name: _redacted(item) for name, item in value.items()}
-    return [_redacted(item) for item in value] if isinstance(value, list) else value
-
-
 def _framework_version(plan: RunPlan, findings: Findings) -> str:
     """Return the version that really ran: the one installed in the worker's environment."""
     installed = (findings.hello.facts.get("distributions") or {}) if findings.hello is not None else {}
-    return str(installed.get(plan.framework.name.lower(), plan.framework.version))
-
-
-def _environment(plan: RunPlan, findings: Findings, isolation: Mapping[str, Any]) -> dict[str, Any]:
-    hello = findings.hello
-    return {
-        "machine": machine_facts().to_document(),
-        "worker": {}
-        if hello is None
-        else {**hello.versions, **{k: hello.facts.get(k) for k in ("machine", "libc")}},
-        "distributions": {} if hello is None else hello.facts.get("distributions", {}),
-        "limits": {
-            "threads": plan.limits.threads,
-            "cpus": list(plan.limits.cpus),
-            "memory_bytes": plan.limits.memory_bytes if plan.runtime.name == "docker" else None,
-            "pids": plan.limits.pids if plan.runtime.name == "docker" else None,
-            "scratch_bytes": plan.limits.scratch_bytes,
-        },
-        "isolation": isolation["summary"],
-        **({"python_environment": _redacted(isolation["environment"])} if "environment" in isolation else {}),
-    }
+    named = (installed[name] for name in distribution_names(plan.framework.name) if name in installed)
+    return str(next(named, plan.framework.version))
 
 
 def _iso(moment: datetime) -> str:
