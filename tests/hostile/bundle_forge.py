@@ -192,6 +192,11 @@ def report(text: str = "fine") -> Referrer:
     return Referrer("application/vnd.example.report+json", [("application/json", compact({"says": text}))])
 
 
+def further_path(name: str) -> str:
+    """Where the manifest of a further framework lies."""
+    return f"mlbundle/frameworks/{name.lower()}.yml"
+
+
 def apply(edit: Edit, document: Any) -> bytes:
     result = edit(document)
     return result if isinstance(result, bytes) else compact(document if result is None else result)
@@ -202,7 +207,8 @@ class Forge:
     """The parts of a bundle; `edit_*` hooks change a document after it was made, or replace it by bytes.
 
     A file of `raw` whose type is WEIGHT_ZSTD becomes a compressed tar. `edit_frame` gets the bytes of each compressed
-    layer; `edit_tar` the tar of the group and may put another one into the frame than diff id and table say.
+    layer; `edit_tar` the tar of the group and may put another one into the frame than diff id and table say. `further`
+    are name, version and manifest of further frameworks; `further_images` their images by name in lower case.
     """
 
     model_yaml: bytes = b"name: tiny\n"
@@ -226,6 +232,8 @@ class Forge:
     )
     pins: list[dict[str, Any]] = field(default_factory=list)
     images: dict[str, dict[str, Image]] = field(default_factory=dict)
+    further: list[tuple[str, str, bytes]] = field(default_factory=list)
+    further_images: dict[str, dict[str, dict[str, Image]]] = field(default_factory=dict)
     referrers: list[Referrer] = field(default_factory=list)
     edit_group: Edit = lambda members: members
     edit_tar: Edit = lambda data: data
@@ -246,11 +254,12 @@ class Forge:
         documents = [
             ("mlbundle/model.yml", CODE, self.model_yaml),
             ("mlbundle/framework.yml", CODE, self.framework_yaml),
+            *((further_path(name), CODE, yaml) for name, _, yaml in self._further()),
         ]
         table = self._table([{path: data} for path, _, data in documents] + held)
         bundle = apply(self.edit_bundle, self._bundle(table, data_layers))
-        four = [("mlbundle/bundle.json", CODE, bundle), ("mlbundle/files.jsonl", CODE, table), *documents]
-        layers = [*four, *data_layers]
+        first = [("mlbundle/bundle.json", CODE, bundle), ("mlbundle/files.jsonl", CODE, table), *documents]
+        layers = [*first, *data_layers]
         descriptors = [self._descriptor(*layer) for layer in layers]
         diff_ids = [
             diffs.get(path, found["digest"]) for (path, _, _), found in zip(layers, descriptors, strict=True)
@@ -277,7 +286,7 @@ class Forge:
         ordered = [
             *(manifest, *image_documents, *(data for data, _ in attached)),
             *(config, *image_configs),
-            *(data for _, _, data in four),
+            *(data for _, _, data in first),
             *(data for _, kind in attached for _, data in (kind.config, *kind.layers)),
             *image_layers,
             *(data for _, _, data in data_layers),
@@ -286,6 +295,9 @@ class Forge:
         members = [member("oci-layout", self.layout), member("index.json", index)]
         members += [member(f"blobs/sha256/{key}", data) for key, data in blobs.items()]
         return self.edit_file(tar(self.edit_members(members)))
+
+    def _further(self) -> list[tuple[str, str, bytes]]:
+        return sorted(self.further, key=lambda found: further_path(found[0]).encode())
 
     def _tag(self) -> str:
         return self.version.replace("+", "_")
@@ -298,7 +310,13 @@ class Forge:
         layers: list[bytes] = []
         entries = []
         self.table_of_images = list(self.pins)
-        for accelerator, platforms in sorted(self.images.items()):
+        held = [("", self.images), *sorted(self.further_images.items())]
+        places = [
+            (framework, accelerator, platforms)
+            for framework, found in held
+            for accelerator, platforms in sorted(found.items())
+        ]
+        for framework, accelerator, platforms in places:
             made = {name: self._image_manifest(platforms[name]) for name in sorted(platforms)}
             index = apply(self.edit_image_index, {
                 "schemaVersion": 2,
@@ -314,10 +332,17 @@ class Forge:
                 manifests.append(data)
                 configs.append(one.config)
                 layers += [blob for _, blob in one.layers]
-                self.table_of_images.append(self._pin(name, accelerator, index, data, one))
-            name = f"fw.{accelerator}.{self._tag()}"
+                pin = self._pin(name, accelerator, index, data, one)
+                self.table_of_images.append({"framework": framework, **pin} if framework else pin)
+            name = (
+                f"fw.{accelerator}-{framework}--{self._tag()}"
+                if framework
+                else f"fw.{accelerator}.{self._tag()}"
+            )
             entries.append(described(INDEX_TYPE, index, annotations={REF_NAME: name}))
-        self.table_of_images.sort(key=lambda pin: (pin["architecture"], pin["accelerator"]))
+        self.table_of_images.sort(
+            key=lambda pin: (pin.get("framework", ""), pin["architecture"], pin["accelerator"])
+        )
         return indexes + manifests, configs, layers, entries
 
     @staticmethod
@@ -425,10 +450,12 @@ class Forge:
         lines = sorted(
             f"{row['sha256']}  {row['path']}\n".encode("utf-8", "surrogatepass") for row in self.rows
         )
+        frameworks = [{"name": name, "version": version} for name, version, _ in self._further()]
         return {
             "schema": "mlbundle/bundle/v1",
             "model": {"name": self.name, "version": self.version},
             "framework": {"name": self.framework[0], "version": self.framework[1]},
+            **({"frameworks": frameworks} if frameworks else {}),
             "files": {"digest": "sha256:" + sha256(table), "size": len(table), "count": len(self.rows)},
             "set_digest": "sha256:" + sha256(b"".join(lines)),
             "unpacked_size": sum(row["size"] for row in self.rows),

@@ -6,7 +6,7 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from bundle_forge import Forge, Referrer, arranged, images, report
+from bundle_forge import Forge, Referrer, arranged, further_path, images, report
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
@@ -69,6 +69,10 @@ def content(forge: Forge, files: dict[str, dict[str, bytes]], compression: Compr
         (
             SourceFile("mlbundle/model.yml", Role.MODEL, forge.model_yaml),
             SourceFile("mlbundle/framework.yml", Role.FRAMEWORK, forge.framework_yaml),
+            *(
+                SourceFile(further_path(name), Role.FRAMEWORK, yaml)
+                for name, _, yaml in reversed(forge.further)
+            ),
             *sources(files),
         ),
         assets=tuple(Asset(**asset) for asset in forge.assets),
@@ -80,19 +84,21 @@ def content(forge: Forge, files: dict[str, dict[str, bytes]], compression: Compr
         compression=compression,
         description=forge.description,
         license=forge.licence,
+        frameworks=tuple((name, version) for name, version, _ in forge.further),
     )
 
 
 def embedded(forge: Forge) -> list[EmbeddedSource]:
     """The images of a forge as `pack` is given them."""
     found = []
-    for accelerator in sorted(forge.images):
-        alone = Forge(images={accelerator: forge.images[accelerator]})
-        (index, *manifests), configs, layers, _ = alone._images()
-        blobs = {hashlib.sha256(data).hexdigest(): data for data in layers}
+    places = [(None, forge.images), *forge.further_images.items()]
+    for framework, accelerator in [(name, accelerator) for name, held in places for accelerator in held]:
+        platforms = dict(places)[framework][accelerator]
+        (index, *manifests), configs, layers, _ = Forge(images={accelerator: platforms})._images()
+        blobs = MemoryBlobs({hashlib.sha256(data).hexdigest(): data for data in layers})
         order = tuple((hashlib.sha256(data).hexdigest(), len(data)) for data in layers)
         found.append(
-            EmbeddedSource(accelerator, index, tuple(manifests), tuple(configs), order, MemoryBlobs(blobs))
+            EmbeddedSource(accelerator, index, tuple(manifests), tuple(configs), order, blobs, framework)
         )
     return found
 
@@ -125,6 +131,51 @@ def test_plain_bundle(tmp_path: Path) -> None:
 def test_bundle_with_images_of_two_architectures_and_two_accelerators(tmp_path: Path) -> None:
     forge = arranged(**FILES, modes=MODES, images=images("cpu", "cuda"), pins=[PIN])  # type: ignore[arg-type]
     same(forge, FILES, tmp_path)
+
+
+FURTHER = [
+    ("TF", "2.21.0", b"name: TF\nversion: 2.21.0\n"),
+    ("tf-lite", "1.0", b"name: tf-lite\nversion: 1.0\n"),
+    ("torch", "2.13.0+cpu", b"name: torch\nversion: 2.13.0+cpu\n"),
+]
+
+
+@pytest.mark.parametrize("order", [FURTHER, FURTHER[::-1]], ids=["as_listed", "reversed"])
+def test_bundle_with_images_of_further_frameworks(
+    tmp_path: Path, order: list[tuple[str, str, bytes]]
+) -> None:
+    """Layers go by path and images by name, whatever order they are given in."""
+    further_images = {"torch": images("cuda", "cpu"), "tf-lite": images("cpu"), "tf": images("cpu")}
+    forge = arranged(
+        **FILES,  # type: ignore[arg-type]
+        modes=MODES,
+        version="1.0.0+b.2",
+        images=images("cpu"),
+        further=order,
+        further_images=further_images,
+        pins=[{"framework": "torch", **PIN}, PIN],
+    )
+    same(forge, FILES, tmp_path)
+    with open_bundle(tmp_path / "packed.mlb") as reader:
+        assert [layer.path for layer in reader.layers[4:7]] == [
+            "mlbundle/frameworks/tf-lite.yml",
+            "mlbundle/frameworks/tf.yml",
+            "mlbundle/frameworks/torch.yml",
+        ]
+        assert reader.document.frameworks == (
+            ("tf-lite", "1.0"),
+            ("TF", "2.21.0"),
+            ("torch", "2.13.0+cpu"),
+        )
+        assert dict(reader.further_frameworks) == {name.lower(): yaml for name, _, yaml in FURTHER}
+        assert [(image.framework, image.accelerator) for image in reader.images] == [
+            *((None, "cpu"), ("tf", "cpu"), ("tf-lite", "cpu"), ("torch", "cpu"), ("torch", "cuda"))
+        ]
+        write_archive(reader, tmp_path / "copy.mlb")
+    assert (tmp_path / "copy.mlb").read_bytes() == (tmp_path / "packed.mlb").read_bytes()
+    unpack(tmp_path / "packed.mlb", tmp_path / "out")
+    for name, _, yaml in FURTHER:
+        assert (tmp_path / "out" / further_path(name)).read_bytes() == yaml
 
 
 def test_bundle_with_compressed_layers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
