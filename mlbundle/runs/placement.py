@@ -165,12 +165,13 @@ def _as_process(options: RunOptions, settings: Settings, what: Evaluated, report
     from mlbundle.runtime.process import ProcessRuntime
 
     _check_trust(what)
+    limit_memory = options.accelerator != "gpu"
     if options.python is not None:
         # Not resolved: an environment's Python is a link, and what it is the Python of lies beside the link.
         python = options.python.absolute()
         if not python.is_file():
             raise UsageError(f"there is no Python at {python}")
-        runtime = ProcessRuntime(python, {"python": str(python)}, isolation="unpinned")
+        runtime = ProcessRuntime.of_existing(python, what.framework.name, limit_memory=limit_memory)
         return Placement(runtime, this_architecture())
     if options.accelerator == "gpu":
         _check_gpu_here(what.framework)
@@ -178,10 +179,8 @@ def _as_process(options: RunOptions, settings: Settings, what: Evaluated, report
     environment = ensure_environment(
         settings.cache_dir, what.framework.name.lower(), lock, make=not options.dry_run, report=report
     )
-    described = {"lock": lock.name, "lock_sha256": environment.lock_sha256}
-    return Placement(
-        ProcessRuntime(environment.python, described, isolation="hash-locked"), this_architecture()
-    )
+    runtime = ProcessRuntime.of_environment(environment, lock.name, limit_memory=limit_memory)
+    return Placement(runtime, this_architecture())
 
 
 def _check_gpu_here(framework: FrameworkManifest) -> None:

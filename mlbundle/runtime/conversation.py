@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 _POLL_S = 0.25
 _SCRATCH_POLL_S = 0.5
+_KILLED = (-9, 137)
+_SHELL_SIGNAL = 128
 _EXIT_TIMEOUT_S = 60.0
 MAX_EVENT_TEXT_BYTES = 64 << 10
 MAX_RESULT_BYTES = 1 << 20
@@ -170,7 +173,7 @@ class _Conversation:
             raise self._broken(f"the stream ended inside a frame ({pending_bytes} bytes of it came)")
         if not self._ended or state.status != 0:
             raise WorkerCrashed(
-                f"the worker ended without finishing: {_describe(state)}",
+                f"the worker ended without finishing: {self._describe(state)}",
                 context=self._connection.tail(),
                 hint="the lines above are the end of its stderr; worker.log in the run's folder has all of it",
             )
@@ -207,6 +210,18 @@ class _Conversation:
                 hint="raise the setting scratch_bytes if the model really needs that much",
             )
 
+    def _describe(self, state: ExitState) -> str:
+        if state.status is None:
+            return state.detail or "its exit status is unknown"
+        if state.status in _KILLED:
+            limit = f"{self._job.limits.memory_bytes / (1 << 20):,.0f} MiB"
+            return f"it was killed: {state.detail or 'perhaps it was out of memory'}, the limit is {limit}"
+        if state.status < 0:
+            return f"it crashed: {_signal_name(-state.status)}"
+        if state.status > _SHELL_SIGNAL:
+            return f"exit status {state.status} ({_signal_name(state.status - _SHELL_SIGNAL)})"
+        return f"exit status {state.status}"
+
     def _broken(self, message: str) -> ProtocolBroken:
         return ProtocolBroken(
             message,
@@ -215,12 +230,11 @@ class _Conversation:
         )
 
 
-def _describe(state: ExitState) -> str:
-    if state.status is None:
-        return state.detail or "its exit status is unknown"
-    if state.status in {137, -9}:
-        return "it was killed (out of memory?)"
-    return f"exit status {state.status}"
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class _FileReceiver:

@@ -11,7 +11,8 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING
 
-from mlbundle.errors import DigestMismatch, MlbundleError, PythonEnvironmentFailed, StorageFailed
+from mlbundle.errors import MlbundleError, PythonEnvironmentFailed, StorageFailed
+from mlbundle.runtime import requirements
 from mlbundle.runtime.commands import TAIL_LINES, call
 
 if TYPE_CHECKING:
@@ -37,12 +38,9 @@ _UNWANTED = frozenset(
     }
 )
 _REQUIREMENT = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)", re.ASCII | re.MULTILINE)
-_MISMATCH = re.compile(r"(\S+) from (\S+?)(?:#\S*)? \(from -r ")
-_HASH = re.compile(r"(?:Expected|or|Got)\s.*[0-9a-f]{64}$")
 _WHEEL = re.compile(
     r"(?:Downloading|Using cached|Processing) (?:\S*/)?([^\s/-]+)-([^\s/-]+)-\S+\.whl(?: (\(\d.*\)))?"
 )
-_NOT_FOUND = re.compile(r"ERROR: No matching distribution found for (\S+)")
 
 
 def requirements_of(lock: Path) -> list[tuple[str, str]]:
@@ -149,44 +147,19 @@ def _venv_failure(said: Sequence[str]) -> MlbundleError | None:
 
 
 def _pip_failure(said: Sequence[str], lock: Path) -> MlbundleError | None:
-    wrong = _mismatches(said)
-    if wrong:
-        (name, address), *more = wrong
-        others = f" (and {len(more)} more)" if more else ""
-        return DigestMismatch(
-            f"{name} does not have the digest of the lock{others}",
-            where=address,
-            context=[line for line in said if _HASH.match(line)],
-            hint="the index or folder of wheels holds another file of this name, or the lock was changed; nothing of "
-            "it was installed",
-        )
-    missing = next((m.group(1) for m in map(_NOT_FOUND.search, said) if m is not None), None)
-    if missing is None:
-        return None
+    wrong = requirements.hash_mismatch(said, lock.name)
+    missing = requirements.not_found(said)
+    if wrong is not None or missing is None:
+        return wrong
+    hint = requirements.index_hint(lock) or (
+        "pip must reach a package index (see `pip config list`; PIP_INDEX_URL, PIP_FIND_LINKS)"
+    )
     return PythonEnvironmentFailed(
         f"no package index that pip knows has {missing} for this machine",
-        where=str(lock),
+        where=lock.name,
         context=list(said)[-TAIL_LINES:],
-        hint=_index_hint(missing) + _ELSE,
+        hint=hint + _ELSE,
     )
-
-
-def _mismatches(said: Sequence[str]) -> list[tuple[str, str]]:
-    """Return name and address of the packages that pip found to be others than the lock's."""
-    begun = next((n for n, line in enumerate(said) if "DO NOT MATCH THE HASHES" in line), None)
-    if begun is None:
-        return []
-    found = [m for line in said[begun:] if (m := _MISMATCH.match(line)) is not None]
-    return [(m.group(1), m.group(2)) for m in found] or [("a package", "the index")]
-
-
-def _index_hint(missing: str) -> str:
-    if missing.startswith("torch==") and "+cpu" in missing:
-        return (
-            "CPU builds of PyTorch lie in an index of their own: "
-            "PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"
-        )
-    return "pip must reach a package index (see `pip config list`; PIP_INDEX_URL, PIP_FIND_LINKS)"
 
 
 def _clean_variables() -> dict[str, str]:

@@ -20,25 +20,74 @@ from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import EnvironmentLacks, WorkerHung
 from mlbundle.runtime.base import ExitState, Launch, WorkerLog, worker_variables
+from mlbundle.runtime.interpreter import existing_python
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from mlbundle.runtime.environments import PythonEnvironment
+
 _READ_BYTES = 1 << 16
 _TAIL_READS = 64
 _SCRATCH_PREFIX = "mlbundle-scratch-"
-_PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES")
 
 
 class ProcessRuntime:
-    """Runs the worker with a given Python."""
+    """Runs the worker with a given Python.
+
+    `limit_memory` is False where a limit on a process's data can't be kept: a GPU's driver reserves more than it uses.
+    """
 
     name = "process"
 
-    def __init__(self, python: Path, environment: Mapping[str, Any], *, isolation: str) -> None:
+    def __init__(
+        self,
+        python: Path,
+        environment: Mapping[str, Any],
+        *,
+        isolation: str,
+        variables: Mapping[str, str] | None = None,
+        hold: object = None,
+        limit_memory: bool = True,
+    ) -> None:
+        """`variables` are further ones of the worker's; `hold` is kept as long as the runtime is there."""
         self._python = python
         self._environment = dict(environment)
         self._isolation = isolation
+        self._passed_on = passed_on() if variables is None else dict(variables)
+        self._hold = hold
+        self._limits_memory = limit_memory and sys.platform == "linux"
+
+    @classmethod
+    def of_environment(
+        cls, environment: PythonEnvironment, lock_name: str, *, limit_memory: bool = True
+    ) -> ProcessRuntime:
+        """Return the runtime of a hash-locked environment."""
+        described = {"lock": lock_name, "lock_sha256": environment.lock_sha256}
+        return cls(
+            environment.python,
+            described,
+            isolation="hash-locked",
+            hold=environment.hold,
+            limit_memory=limit_memory,
+        )
+
+    @classmethod
+    def of_existing(cls, python: Path, framework: str, *, limit_memory: bool = True) -> ProcessRuntime:
+        """Return the runtime of a Python that is there already, as the user found or made it: unpinned.
+
+        PYTHONPATH is passed on, as a cluster sets it. Raises EnvironmentLacks when the worker can't run in it.
+        """
+        variables = passed_on("PYTHONPATH")
+        interpreter = existing_python(python, framework, variables)
+        return cls(
+            python,
+            interpreter.to_document(),
+            isolation="unpinned",
+            variables=variables,
+            limit_memory=limit_memory,
+        )
 
     def start(self, launch: Launch) -> ProcessConnection:
         """Start the worker in a session of its own."""
@@ -53,7 +102,7 @@ class ProcessRuntime:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 cwd=scratch,
-                env=_variables(launch, scratch),
+                env=self._variables(launch, scratch),
                 start_new_session=True,
                 bufsize=0,
             )
@@ -67,7 +116,7 @@ class ProcessRuntime:
                     hint="see `mlbundle doctor`",
                 ) from error
             raise
-        _limit(process.pid, launch)
+        self._limit(process.pid, launch)
         return ProcessConnection(process, log, scratch)
 
     def paths(self, launch: Launch) -> dict[str, str]:
@@ -80,8 +129,34 @@ class ProcessRuntime:
             "isolation": self._isolation,
             "summary": f"child process, {self._isolation} Python environment; sees this machine's files and network",
             "network": True,
+            "memory_limit": "private writable memory of each process" if self._limits_memory else None,
             "environment": self._environment,
         }
+
+    def _variables(self, launch: Launch, scratch: Path) -> dict[str, str]:
+        return self._passed_on | {
+            "HOME": str(scratch),
+            "TMPDIR": str(scratch),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            **worker_variables(launch.limits),
+        }
+
+    def _limit(self, pid: int, launch: Launch) -> None:
+        """Limit the worker before it has read its job; what it starts has the same limits."""
+        if sys.platform != "linux":
+            return
+        limits = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: launch.limits.scratch_bytes}
+        if self._limits_memory:
+            # Not the address space: frameworks reserve many times what they use.
+            limits[resource.RLIMIT_DATA] = launch.limits.memory_bytes
+        for kind, most in limits.items():
+            with suppress(ProcessLookupError, PermissionError, ValueError):
+                resource.prlimit(pid, kind, (most, most))
+
+
+def passed_on(*further: str) -> dict[str, str]:
+    """Return those of our environment variables that a worker gets, and `further` ones where they are set."""
+    return {name: os.environ[name] for name in (*_PASSED_ON, *further) if os.environ.get(name)}
 
 
 def _scratch(launch: Launch) -> Path:
@@ -92,26 +167,6 @@ def left_scratch() -> dict[str, Path]:
     """Return the scratch folders that lie about: id of their run -> folder."""
     found = Path(tempfile.gettempdir()).glob(f"{_SCRATCH_PREFIX}*")
     return {path.name.removeprefix(_SCRATCH_PREFIX): path for path in found}
-
-
-def _variables(launch: Launch, scratch: Path) -> dict[str, str]:
-    passed_on = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
-    return passed_on | {
-        "HOME": str(scratch),
-        "TMPDIR": str(scratch),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        **worker_variables(launch.limits),
-    }
-
-
-def _limit(pid: int, launch: Launch) -> None:
-    if sys.platform != "linux":
-        return
-    with suppress(ProcessLookupError, PermissionError, ValueError):
-        resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
-        resource.prlimit(
-            pid, resource.RLIMIT_FSIZE, (launch.limits.scratch_bytes, launch.limits.scratch_bytes)
-        )
 
 
 class ProcessConnection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import os
 import signal
 import sys
@@ -12,6 +13,7 @@ from mlbundle.wire import events, frames
 from mlbundle.wire.job import Job, job_from_document
 from mlbundle.worker.emit import Emitter, claim_standard_streams
 from mlbundle.worker.errors import EXIT_COMPLETED, EXIT_OF_FAULT, MAX_TEXT, WorkerError
+from mlbundle.worker.memory import is_about_memory, out_of_memory
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
@@ -21,31 +23,23 @@ def main(pass_name: str) -> int:
     """Read the job, run one pass, report; returns the exit status."""
     read_fd, write_fd = claim_standard_streams()
     emitter = Emitter(write_fd)
+    # What crashes in native code says on stderr where in Python it was.
+    faulthandler.enable(all_threads=False)
     _tie_to_parent()
     with os.fdopen(read_fd, "rb") as stream:
         frame = frames.read_frame(stream)
     if frame is None:
         return EXIT_OF_FAULT["environment"]
+    job = job_from_document(frame.document())
     try:
-        _run(pass_name, job_from_document(frame.document()), emitter)
+        _run(pass_name, job, emitter)
     except WorkerError as error:
         traceback.print_exc(file=sys.stderr)
-        emitter.event(
-            events.Failed(
-                reference=error.reference, message=error.message, hint=error.hint, fault=error.fault
-            )
+        return _report(
+            out_of_memory(pass_name, job, error.message) if is_about_memory(error) else error, emitter
         )
-        return error.exit_status
-    except MemoryError:
-        emitter.event(
-            events.Failed(
-                reference="out-of-memory",
-                message="the {} pass is out of memory".format(pass_name),
-                hint="raise --memory",
-                fault="environment",
-            )
-        )
-        return EXIT_OF_FAULT["environment"]
+    except MemoryError as error:
+        return _report(out_of_memory(pass_name, job, str(error)[:MAX_TEXT]), emitter)
     except BrokenPipeError:
         return EXIT_OF_FAULT["environment"]
     except Exception as error:  # noqa: BLE001 - whatever it is, the host must hear of it
@@ -60,6 +54,13 @@ def main(pass_name: str) -> int:
         )
         return EXIT_OF_FAULT["mlbundle"]
     return EXIT_COMPLETED
+
+
+def _report(error: WorkerError, emitter: Emitter) -> int:
+    emitter.event(
+        events.Failed(reference=error.reference, message=error.message, hint=error.hint, fault=error.fault)
+    )
+    return error.exit_status
 
 
 def _run(pass_name: str, job: Job, emitter: Emitter) -> None:

@@ -12,11 +12,13 @@ import select
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import mlbundle
 from mlbundle.wire import events, frames
 from mlbundle.wire.clocks import clock_snapshot
 from mlbundle.wire.job import Job, JobError, job_from_document
+from mlbundle.worker import memory
 from mlbundle.worker.emit import Emitter, claim_standard_streams
 from mlbundle.worker.errors import EXIT_COMPLETED, EXIT_OF_FAULT
 from mlbundle.worker.surroundings import surroundings
@@ -46,7 +48,7 @@ def _supervise(read_fd: int, emitter: Emitter) -> int:
         emitter.event(events.Failed(reference="job-refused", message=str(error), fault="mlbundle"))
         return EXIT_OF_FAULT["mlbundle"]
     for name in passes_of(job):
-        status = _run_pass(name, payload, read_fd, emitter)
+        status = _run_pass(name, job, payload, read_fd, emitter)
         if status != EXIT_COMPLETED:
             return status
     emitter.event(events.End(status="completed", clocks=clock_snapshot()))
@@ -73,7 +75,8 @@ def _receive_job(read_fd: int) -> tuple[Job, bytes]:
     return job_from_document(frame.document()), frame.payload
 
 
-def _run_pass(name: str, job_payload: bytes, read_fd: int, emitter: Emitter) -> int:
+def _run_pass(name: str, job: Job, job_payload: bytes, read_fd: int, emitter: Emitter) -> int:
+    kills_before = memory.kills(job)
     child = subprocess.Popen(
         [sys.executable, "-s", sys.argv[0], "--pass", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -97,8 +100,9 @@ def _run_pass(name: str, job_payload: bytes, read_fd: int, emitter: Emitter) -> 
             child.kill()
             child.wait()
     if status != EXIT_COMPLETED and not told:
-        emitter.event(_crash_event(name, status))
-        return EXIT_OF_FAULT["framework"]
+        failed = _crash_event(name, job, status, kills_before)
+        emitter.event(failed)
+        return EXIT_OF_FAULT[failed.fault]
     return status if status >= 0 else EXIT_OF_FAULT["framework"]
 
 
@@ -120,7 +124,8 @@ def _pass_on(child_fd: int, read_fd: int, emitter: Emitter) -> bool:
             emitter.frame(frames.encode(frame.kind, frame.payload))
 
 
-def _crash_event(name: str, status: int) -> events.Failed:
+def _crash_event(name: str, job: Job, status: int, kills_before: Any) -> events.Failed:
+    """Return what is said of a pass that ended without a word; `kills_before` is `memory.kills` from before it."""
     if status >= 0:
         return events.Failed(
             reference="measuring-process-crashed",
@@ -132,12 +137,33 @@ def _crash_event(name: str, status: int) -> events.Failed:
         cause = signal.Signals(-status).name
     except ValueError:
         cause = "signal {}".format(-status)
-    killed = cause == "SIGKILL"
+    if cause == "SIGKILL":
+        return _killed_event(name, job, kills_before)
     return events.Failed(
-        reference="measuring-process-killed" if killed else "measuring-process-crashed",
-        message="the {} pass was ended by {}".format(name, cause),
-        hint="it was probably out of memory: raise --memory"
-        if killed
-        else "the framework crashed; see worker.log",
-        fault="environment" if killed else "framework",
+        reference="measuring-process-crashed",
+        message="the {} pass crashed: {}; {}".format(name, cause, memory.usage_of_children()),
+        hint="the framework, or code of the bundle, crashed where the lines above say; worker.log has all of them",
+        fault="framework",
+    )
+
+
+def _killed_event(name: str, job: Job, kills_before: Any) -> events.Failed:
+    kills_now = memory.kills(job)
+    if kills_before is not None and kills_now is not None and kills_now > kills_before:
+        error = memory.out_of_memory(name, job, "the kernel killed it")
+        return events.Failed(
+            reference=error.reference, message=error.message, hint=error.hint, fault=error.fault
+        )
+    known = kills_before is not None
+    return events.Failed(
+        reference="measuring-process-killed",
+        message="the {} pass was ended by SIGKILL{}".format(
+            name, ", not for want of memory" if known else ""
+        ),
+        hint="its own code or somebody on this machine killed it"
+        if known
+        else "perhaps it was out of memory: raise --memory (now {})".format(
+            memory.in_words(job.limits.memory_bytes)
+        ),
+        fault="environment",
     )
