@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 LOG_CAP_BYTES = 16 << 20
 TAIL_LINES = 12
+_KEPT_LINES = 64
+_CRASH = "Fatal Python error"
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class WorkerLog:
     def __init__(self, path: Path) -> None:
         self._stream = path.open("ab")
         self._written = 0
-        self._lines: deque[str] = deque(maxlen=TAIL_LINES)
+        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._partial = b""
 
     def write(self, data: bytes) -> None:
@@ -127,9 +129,12 @@ class WorkerLog:
             self._keep(line)
 
     def tail(self) -> list[str]:
-        """Return the last lines, the unfinished one included."""
+        """Return the lines worth showing: where in Python a crash was, else the last, the unfinished one included."""
         last = [self._clean(self._partial)] if self._partial.strip() else []
-        return [*self._lines, *last]
+        lines = [*self._lines, *last]
+        # A crash names the innermost call first: the end of its lines is our own code, which says nothing.
+        crashes = [number for number, line in enumerate(lines) if line.startswith(_CRASH)]
+        return lines[crashes[-1] :][:TAIL_LINES] if crashes else lines[-TAIL_LINES:]
 
     def close(self) -> None:
         """Close the file."""

@@ -29,6 +29,7 @@ SCRATCH = "/tmp"  # noqa: S108 - the container's own tmpfs
 _STREAM_HEADER = struct.Struct(">BxxxI")
 _STDOUT, _STDERR = 1, 2
 _READ_BYTES = 1 << 16
+_KILLED = 137
 _REMOVE_TIMEOUT_S = 10.0
 _ALL_GPUS = {"Driver": "", "Count": -1, "DeviceIDs": [], "Capabilities": [["gpu"]], "Options": {}}
 
@@ -252,7 +253,21 @@ class DockerConnection:
         except Exception as error:  # noqa: BLE001 - the engine is gone; `read` says so in its own words
             self._exit = ExitState(None, str(error))
             return
-        self._exit = ExitState(int(answer["StatusCode"]))
+        status = int(answer["StatusCode"])
+        self._exit = ExitState(status, self._killed_by() if status == _KILLED else "")
+
+    def _killed_by(self) -> str:
+        """Return why the container was killed, as far as the engine remembers: it is removed by now."""
+        with suppress(Exception):
+            told = self._client.api.events(
+                since=1,
+                until=time.time(),
+                filters={"container": self._container, "event": "oom"},
+                decode=True,
+            )
+            if any(event.get("Action") == "oom" for event in told):
+                return "it was out of memory"
+        return ""
 
 
 def _read_only(source: Path, target: str) -> dict[str, Any]:
