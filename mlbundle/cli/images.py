@@ -3,30 +3,64 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from mlbundle.cli import output
-from mlbundle.platforms import ACCELERATORS, ARCHITECTURES
+from mlbundle.cli import image_archives, image_transfer, output
+from mlbundle.cli.image_options import (
+    architecture_option,
+    complete_framework,
+    load_manifests,
+    manifest_option,
+    platform_options,
+    shown_digest,
+)
+from mlbundle.platforms import ACCELERATORS
+
+if TYPE_CHECKING:
+    from mlbundle.runtime.image_list import ImageStatus, PinStatus
 
 
 @click.group()
 def command() -> None:
-    """List and build framework images.
+    """List, build, fetch and keep framework images.
 
-    A run takes the image that its framework manifest pins, else the one that was built here; what was built is
-    kept by digest in the images lock of the data folder.
+    A run takes the image that its framework manifest pins, else the one that the images lock of the data folder
+    names by digest: what was built, pulled or loaded here.
     """
 
 
 @command.command("list")
+@click.argument("framework", required=False, shell_complete=complete_framework)
+@architecture_option
+@click.option("--accelerator", type=click.Choice(ACCELERATORS), help="Default: all.")
+@click.option("--here", is_flag=True, help="Only images for the architecture of this machine.")
+@manifest_option
 @output.format_options("table", "json", "jsonl", "csv", "markdown")
-def list_command(output_format: str) -> None:
-    """List the images that are known and say whether they are here."""
+def list_command(
+    *,
+    framework: str | None,
+    architecture: str | None,
+    accelerator: str | None,
+    here: bool,
+    framework_manifests: tuple[Path, ...],
+    output_format: str,
+) -> None:
+    """List the images that there are for a FRAMEWORK, or for all, and say whether they are here."""
     from mlbundle.config import load_settings
-    from mlbundle.runtime.images import list_images
+    from mlbundle.errors import UsageError
+    from mlbundle.platforms import this_architecture
+    from mlbundle.runtime.image_list import list_images
 
-    images = list_images(load_settings())
+    if here and architecture not in {None, this_architecture()}:
+        raise UsageError(f"this machine is no {architecture}", hint="--here or --arch, not both")
+    wanted = this_architecture() if here else architecture
+    images = [
+        image
+        for image in list_images(load_settings(), load_manifests(framework_manifests), framework)
+        if wanted in {None, image.key.architecture} and accelerator in {None, image.key.accelerator}
+    ]
     if output_format == "json":
         output.document({"schema": "mlbundle/images/v1", "images": [image.to_document() for image in images]})
         return
@@ -36,30 +70,34 @@ def list_command(output_format: str) -> None:
         "architecture",
         "accelerator",
         "state",
+        "source",
         "image",
         "digest",
+        "registry_digest",
         "size_bytes",
     )
-    rows = [
-        (
-            image.key.framework,
-            image.key.version,
-            image.key.architecture,
-            image.key.accelerator,
-            image.state,
-            image.ref,
-            image.config_digest,
-            image.size_bytes,
-        )
-        for image in images
-    ]
-    output.table(columns, rows, output_format=output_format)
+    output.table(columns, [_row(image) for image in images], output_format=output_format)
+
+
+def _row(image: ImageStatus) -> tuple[object, ...]:
+    key = image.key
+    return (
+        key.framework,
+        key.version,
+        key.architecture,
+        key.accelerator,
+        image.state,
+        image.source,
+        image.ref,
+        shown_digest(image.config_digest),
+        shown_digest(image.registry[-1].digest if image.registry else None),
+        image.size_bytes,
+    )
 
 
 @command.command("build")
-@click.argument("framework")
-@click.option("--accelerator", type=click.Choice(ACCELERATORS), default="cpu", show_default=True)
-@click.option("--architecture", type=click.Choice(ARCHITECTURES), help="Default: that of this machine.")
+@click.argument("framework", shell_complete=complete_framework)
+@platform_options
 @click.option("--base-image", metavar="REF", help="Build on this image; default: the one the recipe names.")
 @click.option(
     "--wheelhouse",
@@ -71,7 +109,7 @@ def list_command(output_format: str) -> None:
     metavar="NAME",
     help="The engine's network for the build, such as host; default: none if the base image has a Python.",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be built from what; build nothing.")
+@click.option("-n", "--dry-run", is_flag=True, help="Show what would be built from what; build nothing.")
 @output.format_options("table", "json")
 def build_command(
     *,
@@ -108,8 +146,64 @@ def build_command(
     _show(built.to_document(), output_format)
 
 
+@command.command("lock")
+@click.argument("frameworks", nargs=-1, metavar="[FRAMEWORK]...", shell_complete=complete_framework)
+@click.option(
+    "--check", is_flag=True, help="Change nothing; exit 1 if a pinned image is gone or another one."
+)
+@manifest_option
+@output.format_options("table", "json")
+def lock_command(
+    *, frameworks: tuple[str, ...], check: bool, framework_manifests: tuple[Path, ...], output_format: str
+) -> int:
+    """Hold the images lock against the engine, and pin the images that are here and not in it.
+
+    The lock is a JSON file with one block an image, made to be read and compared: `images.lock` in the data folder.
+    An image is pinned when it has the name that its framework manifest gives it and its labels say the same.
+    """
+    from contextlib import closing
+
+    from mlbundle.config import load_settings
+    from mlbundle.errors import EXIT_NO, EXIT_YES
+    from mlbundle.runtime.image_list import check_pins
+    from mlbundle.runtime.images import engine_client
+
+    settings, manifests = load_settings(), load_manifests(framework_manifests)
+    with closing(engine_client()) as client:
+        pins = check_pins(settings, client, manifests, frameworks, write=not check)
+    failing = [pin for pin in pins if pin.state in {"gone", "differs"}]
+    if output_format == "json":
+        document = {
+            "schema": "mlbundle/image-pins/v1",
+            "file": str(settings.images_lock),
+            "ok": not failing,
+            "images": [pin.to_document() for pin in pins],
+        }
+        output.document(document)
+    else:
+        output.table(("image", "state", "digest", "in registries"), [_pin_row(pin) for pin in pins])
+        output.narrate(f"kept in {settings.images_lock}")
+    return EXIT_NO if check and failing else EXIT_YES
+
+
+def _pin_row(pin: PinStatus) -> tuple[str, ...]:
+    names = [f"{name.ref} {shown_digest(name.digest)}" for name in pin.entry.registry]
+    state = f"{pin.state}: {shown_digest(pin.found)}" if pin.found else pin.state
+    return str(pin.key), state, shown_digest(pin.entry.config_digest), ", ".join(names)
+
+
 def _show(document: dict[str, object], output_format: str) -> None:
     if output_format == "json":
         output.document(document)
         return
     output.table(("what", "value"), [item for item in document.items() if item[0] != "schema"])
+
+
+for _subcommand in (
+    image_transfer.pull_command,
+    image_transfer.push_command,
+    image_archives.export_command,
+    image_archives.load_command,
+    image_archives.rm_command,
+):
+    command.add_command(_subcommand)

@@ -118,5 +118,5 @@ def test_a_newer_lock_asks_for_an_upgrade(tmp_path: Path) -> None:
 
 def test_fields_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "images.lock"
-    path.write_text(entry(size_bytes=5))
+    path.write_text(entry(colour="blue", size_bytes=None))
     assert read_images_lock(path) == {KEY: IMAGE}

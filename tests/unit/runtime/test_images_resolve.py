@@ -114,7 +114,7 @@ def test_without_a_digest_the_image_that_was_built_here_is_taken_whatever_its_ta
 
 
 def test_an_image_that_was_never_built_or_is_gone_names_the_command(settings: Settings) -> None:
-    command = "mlbundle images build onnxruntime --accelerator cpu --architecture amd64"
+    command = "mlbundle images build onnxruntime --arch amd64 --accelerator cpu"
     engine = FakeEngine({REF: facts(OTHER)})
     with pytest.raises(ImageMissing) as failure:
         resolve_image(framework(None, "containers/x"), "amd64", "cpu", settings, engine)
