@@ -1,6 +1,8 @@
-"""`mlbundle runs`: what was run so far."""
+"""`mlbundle runs`: what was run so far, on what, and how two runs differ."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import click
 
@@ -10,7 +12,7 @@ from mlbundle.cli.params import complete_run
 
 @click.group("runs")
 def command() -> None:
-    """List and show the runs made so far."""
+    """List, show and compare the runs made so far."""
 
 
 @command.command("list")
@@ -68,9 +70,11 @@ def _row(row: dict[str, object]) -> tuple[object, ...]:
 
 @command.command("show")
 @click.argument("run", shell_complete=complete_run)
+@click.option("--environment", is_flag=True, help="Show on what it ran: software, machine, limits, warnings.")
 @output.format_options("table", "json")
-def show(run: str, output_format: str) -> None:
+def show(run: str, environment: bool, output_format: str) -> None:
     """Show one RUN: its id, the beginning of it, or `latest`."""
+    from mlbundle.cli.record_views import show_environment
     from mlbundle.cli.run import show_record
     from mlbundle.config import load_settings
     from mlbundle.runs.catalog import show_run
@@ -78,6 +82,52 @@ def show(run: str, output_format: str) -> None:
     settings = load_settings()
     record = show_run(settings, run)
     if output_format == "json":
-        output.document(record)
+        output.document(_environment_part(record) if environment else record)
+    elif environment:
+        show_environment(record)
     else:
         show_record(record, settings)
+
+
+def _environment_part(record: dict[str, Any]) -> dict[str, Any]:
+    names = (
+        "run_id",
+        "framework",
+        "runtime",
+        "isolation",
+        "image",
+        "worker",
+        "environment",
+        "mlbundle_version",
+    )
+    return {"schema": "mlbundle/run-environment/v1", **{name: record[name] for name in names}}
+
+
+@command.command("diff")
+@click.argument("left", shell_complete=complete_run)
+@click.argument("right", shell_complete=complete_run)
+@click.option(
+    "--all", "everything", is_flag=True, help="Also what differs between any two runs: clocks, phases, times."
+)
+@output.format_options("table", "json")
+def diff(left: str, right: str, everything: bool, output_format: str) -> int:
+    """Say what differs between two runs, first what can explain other numbers.
+
+    Exit code 0 when both ran under the same conditions, 1 when something other than the measured values differs.
+    """
+    from mlbundle.cli.record_views import show_difference
+    from mlbundle.config import load_settings
+    from mlbundle.errors import EXIT_NO, EXIT_YES
+    from mlbundle.runs.catalog import show_run
+    from mlbundle.runs.record_diff import diff_records
+
+    settings = load_settings()
+    found = diff_records(show_run(settings, left), show_run(settings, right), everything=everything)
+    if output_format == "json":
+        output.document(found.to_document())
+    else:
+        show_difference(found)
+        output.narrate(
+            "the conditions are the same" if found.same_conditions else "the conditions differ", level=0
+        )
+    return EXIT_YES if found.same_conditions else EXIT_NO

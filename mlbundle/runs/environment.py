@@ -110,7 +110,8 @@ def _worker(hello: Hello) -> dict[str, Any]:
     return {
         **hello.versions,
         **{name: facts.get(name) for name in ("machine", "libc")},
-        "cgroup": dict(facts.get("cgroup", {})),
+        # How often the quota stopped it so far is no limit, and 0 when it says hello.
+        "cgroup": {name: limit for name, limit in facts.get("cgroup", {}).items() if name != "throttled"},
         "cpus": cpu_ranges(facts.get("cpus", [])),
         "variables": telling(facts.get("variables", {}), str(Path.home())),
     }
