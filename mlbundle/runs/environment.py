@@ -93,7 +93,7 @@ def build_environment(
         "limits": {
             "threads": limits.threads,
             "cpus": list(limits.cpus),
-            "memory_bytes": limits.memory_bytes if contained else None,
+            "memory_bytes": limits.memory_bytes if contained or isolation.get("memory_limit") else None,
             "pids": limits.pids if contained else None,
             "scratch_bytes": limits.scratch_bytes,
         },

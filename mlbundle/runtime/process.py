@@ -125,11 +125,15 @@ class ProcessRuntime:
 
     def describe(self) -> dict[str, Any]:
         """Return what separates the worker from this machine: not much."""
+        memory = "private writable memory of each process" if self._limits_memory else None
         return {
             "isolation": self._isolation,
-            "summary": f"child process, {self._isolation} Python environment; sees this machine's files and network",
+            "summary": (
+                f"child process, {self._isolation} Python environment; sees this machine's files and network; "
+                + (f"limit on the {memory}" if memory else "no memory limit")
+            ),
             "network": True,
-            "memory_limit": "private writable memory of each process" if self._limits_memory else None,
+            "memory_limit": memory,
             "environment": self._environment,
         }
 
