@@ -43,6 +43,12 @@ def built_in_models() -> dict[str, Path]:
     return {p.name: p for p in sorted(root.iterdir()) if (p / "model.yml").is_file()}
 
 
+def generated_models() -> dict[str, Path]:
+    """Return the models that are made on demand: name -> folder that holds `recipe.yml`, in order of name."""
+    root = resource_folder("manifests") / "generated"
+    return {p.name: p for p in sorted(root.iterdir()) if (p / "recipe.yml").is_file()}
+
+
 def built_in_frameworks() -> dict[str, Path]:
     """Return the built-in framework manifests: name -> file, in order of name."""
     root = resource_folder("manifests") / "frameworks"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 COMMANDS: dict[str, tuple[str, str]] = {
     "validate": ("mlbundle.cli.validate", "Check model and framework manifests; show every problem at once."),
     "list": ("mlbundle.cli.list_", "List the bundles that can be run by name."),
+    "generate": ("mlbundle.cli.generate", "Make a model that is too big to ship, from its recipe."),
     "pack": ("mlbundle.cli.pack", "Make one bundle file of a manifest and its assets."),
     "inspect": ("mlbundle.cli.inspect_", "Show what a bundle holds, without trusting or unpacking it."),
     "verify": ("mlbundle.cli.verify", "Check every byte of a bundle, and who signed it."),
