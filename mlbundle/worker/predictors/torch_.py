@@ -38,8 +38,9 @@ class _Handle:
         if named == [None]:
             named = list(self.input_names[:1])
         self.positional, self.by_name = _arrangement(parameters, [name for name in named if name])
-        # What makes arrays of the module's result, learnt from the first run.
-        self.fetch: Callable[[Any], list[Any]] | None = None
+        # What makes arrays of the module's result; learnt from the first run, which gives the result as it is.
+        self.fetch: Callable[[Any], Any] = lambda result: result
+        self.learnt = False
         self.facts: dict[str, Any] = {}
         self._modes: dict[int, Any] = {}
 
@@ -103,31 +104,26 @@ class TorchPredictor:
         batch = _Batch(
             [tensors[name] for name in handle.positional], {name: tensors[name] for name in handle.by_name}
         )
-        if handle.fetch is None:
-            handle.fetch = _fetcher(handle, _call(handle, batch))
+        if not handle.learnt:
+            handle.fetch = _fetcher(handle, self.predict(handle, batch))
+            handle.learnt = True
         return batch
 
-    def predict(self, handle: _Handle, batch: _Batch) -> list[Any]:
-        """Run one batch; on a GPU the arrays are there when this returns."""
-        outputs: list[Any] = _call(handle, batch, handle.fetch)
-        return outputs
+    def predict(self, handle: _Handle, batch: _Batch) -> Any:
+        """Return the outputs of one batch as a list of arrays; on a GPU they are on the host when this returns."""
+        if not handle.torch.is_inference_mode_enabled():
+            handle.enter_inference_mode()
+        try:
+            return handle.fetch(handle.module(*batch.positional, **batch.by_name))
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise _failed(handle.torch, error) from error
 
     def close(self, handle: _Handle) -> None:
         """Let the model go."""
         handle.leave_inference_mode()
         del handle.module
-
-
-def _call(handle: _Handle, batch: _Batch, fetch: Any = None) -> Any:
-    if not handle.torch.is_inference_mode_enabled():
-        handle.enter_inference_mode()
-    try:
-        result = handle.module(*batch.positional, **batch.by_name)
-        return result if fetch is None else fetch(result)
-    except MemoryError:
-        raise
-    except Exception as error:
-        raise _failed(handle.torch, error) from error
 
 
 def _failed(torch: Any, error: Exception) -> BaseException:
