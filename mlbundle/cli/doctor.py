@@ -29,6 +29,7 @@ def command(output_format: str) -> int:
             f"{machine['cpu_model']}, {machine['cpu_usable']} of {machine['cpu_count']} CPUs usable, "
             f"{units.size(machine['memory_bytes'])} of memory, cgroup {machine['cgroup']}"
         )
+        output.data("labels: " + ", ".join(f"{name}={value}" for name, value in document["labels"].items()))
         rows = [(c["state"], c["name"], c["found"], c["hint"]) for c in document["checks"]]
         output.table(("", "what", "found", "hint"), rows)
         output.data(f"runtimes ready: {', '.join(document['runtimes']) or 'none'}")
