@@ -230,22 +230,24 @@ def _frameworks(fields: Fields, first: str) -> tuple[tuple[str, str], ...]:
         return ()
     where = f"{fields.where}/frameworks"
     found = tuple(
-        (_name(entry, "name"), _name(entry, "version"))
+        (_further_name(entry), _name(entry, "version"))
         for entry in fields.objects("frameworks", _NAME_KEYS, maximum=MAX_FURTHER_FRAMEWORKS)
     )
     if not found:
-        raise BundleCorrupt(
-            "the list of further frameworks is empty, where it is to be left out", where=where
-        )
-    for name, _ in found:
-        if not is_further_name(name):
-            raise BundleCorrupt(f"{name!a} is no name of a further framework", where=where)
+        raise BundleCorrupt("there is no further framework, and the list is not left out", where=where)
     if first.lower() in {name.lower() for name, _ in found}:
         raise BundleCorrupt(f"{first!a} is the framework of the top level and a further one", where=where)
     paths = [further_framework_path(name).encode() for name, _ in found]
     if paths != sorted(set(paths)):
         raise BundleCorrupt("the further frameworks are not in order, or one stands twice", where=where)
     return found
+
+
+def _further_name(entry: Fields) -> str:
+    name = _name(entry, "name")
+    if not is_further_name(name):
+        raise BundleCorrupt(f"{name!a} is no name of a further framework", where=f"{entry.where}/name")
+    return name
 
 
 def _assets(fields: Fields) -> tuple[Asset, ...]:

@@ -345,8 +345,11 @@ class _Opening:
 
 
 def _check_first_layers(manifest: oci.Manifest, paths: tuple[str, ...], where: str) -> None:
-    if tuple(layer.path for layer in manifest.layers[: len(paths)]) != paths:
-        raise BundleCorrupt(f"the first layers are not {', '.join(paths)}", where=f"{where}/layers")
+    for index, path in enumerate(paths):
+        if index >= len(manifest.layers) or manifest.layers[index].path != path:
+            raise BundleCorrupt(
+                f"the layer of {path} is not where it must be", where=f"{where}/layers/{index}"
+            )
 
 
 def _check_layer_order(manifest: oci.Manifest, documents: int, where: str) -> None:

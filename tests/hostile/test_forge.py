@@ -227,19 +227,36 @@ trees = st.fixed_dictionaries(
     {kind: st.dictionaries(paths, st.binary(max_size=1200), max_size=4) for kind in ROLES}
 )
 
+frameworks = st.lists(
+    st.from_regex(r"[A-Za-z0-9]{1,6}([._-][A-Za-z0-9]{1,6}){0,3}", fullmatch=True).filter(
+        lambda name: name.lower() != "none"
+    ),
+    max_size=3,
+    unique_by=str.lower,
+)
+
 
 @settings(
     max_examples=60,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-@given(trees, st.booleans())
+@given(trees, st.booleans(), frameworks)
 def test_any_files(
-    tmp_path_factory: pytest.TempPathFactory, files: dict[str, dict[str, bytes]], attach: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    files: dict[str, dict[str, bytes]],
+    attach: bool,
+    further: list[str],
 ) -> None:
     """Whatever the files, the two writers agree to the byte."""
     flat = [path for held in files.values() for path in held]
-    forge = arranged(**files, assets=[], images=images("cpu") if attach else {})
+    forge = arranged(
+        **files,
+        assets=[],
+        images=images("cpu") if attach else {},
+        further=[(name, "1", f"name: {name}\nversion: 1\n".encode()) for name in further],
+        further_images={name.lower(): images("cpu") for name in further if attach},
+    )
     forge.build()
     try:
         if len(set(flat)) != len(flat):

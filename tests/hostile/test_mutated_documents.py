@@ -89,6 +89,8 @@ def forge(which: str, number: int, value: Any, how: int) -> Forge:
         raw=[("model.onnx", WEIGHT_ZSTD, b"weights " * 40)],
         compress_group=True,
         images=made,
+        further=[("torch", "2.0", b"name: torch\n")],
+        further_images={"torch": images("cpu")},
         referrers=[referrer],
     )
     if which in {"pin", "image_manifest"}:
