@@ -176,7 +176,13 @@ def _with_images(
         chosen = [Platform.parse(text) for text in platforms] or [Platform.here()]
         with byte_progress("embedding") as progress:
             content = with_images(
-                content, frameworks[0], chosen, settings, stack=stack, report=output.narrate, progress=progress
+                content,
+                frameworks[0],
+                chosen,
+                settings,
+                stack=stack,
+                report=output.narrate,
+                progress=progress,
             )
     if frozen:
         check_frozen(content, frameworks[0])

@@ -54,10 +54,10 @@ def select_variant(model: ModelManifest, wanted: str | None) -> ModelManifest:
 def _find_variant(model: ModelManifest, wanted: str | None) -> Variant | None:
     if wanted is None or wanted.casefold() == model.framework.name.casefold():
         return None
-    for name_of in (lambda variant: variant.name, lambda variant: variant.framework.name):
-        for variant in model.variants:
-            if name_of(variant).casefold() == wanted.casefold():
-                return variant
+    named = [variant for variant in model.variants if variant.name.casefold() == wanted.casefold()]
+    of_framework = [v for v in model.variants if v.framework.name.casefold() == wanted.casefold()]
+    for variant in (*named, *of_framework):
+        return variant
     raise ReferenceNotFound(
         f"{model.name} has no variant for {wanted!r}", hint=f"one of: {', '.join(variant_names(model))}"
     )

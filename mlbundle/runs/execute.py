@@ -22,6 +22,7 @@ from mlbundle.runs.collect import (
     read_measure,
     write_trace,
 )
+from mlbundle.runs.environment import Surroundings
 from mlbundle.runs.folder import JOB, WORKER_LOG, RunFolder
 from mlbundle.runs.queue import MachineLock
 from mlbundle.runs.record import Findings, build_record
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from mlbundle.config import Settings
     from mlbundle.runs.plan import RunPlan
+    from mlbundle.runs.quiet import Notice
     from mlbundle.runtime.base import Launch
     from mlbundle.wire.job import Job
 
@@ -100,9 +102,12 @@ class Execution:
             if not plan.options.concurrent:
                 yield from self._queue(folder, lock)
             self._clocks = (clock_snapshot(), self._clocks[1])
+            surroundings = self._findings.surroundings = Surroundings(plan)
+            yield from self._notices(folder, surroundings.before())
             launch = plan.launch(folder.path / WORKER_LOG)
             job = plan.job(launch)
             yield from self._run_worker(folder, launch, job)
+            yield from self._notices(folder, surroundings.after())
         yield from self._phase(folder, "collect", "begun")
         self._collect(folder)
         yield from self._phase(folder, "collect", "done")
@@ -110,6 +115,10 @@ class Execution:
         self._verify(job)
         yield from self._phase(folder, "verify", "done")
         self._finish(folder, "completed")
+
+    def _notices(self, folder: RunFolder, notices: list[Notice]) -> Iterator[Event]:
+        for notice in notices:
+            yield folder.append(notice.to_event(), source="host")
 
     def _unchecked_claims(self, folder: RunFolder) -> Iterator[Event]:
         expected = self._plan.model.expected
@@ -190,8 +199,10 @@ class Execution:
             raise ProtocolBroken(
                 "the worker finished without a result", hint="see worker.log in the run's folder"
             )
-        measured = read_measure(self._results["measure"].values)
+        values = self._results["measure"].values
+        measured = read_measure(values)
         findings = self._findings
+        findings.framework = values.get("framework")
         findings.result = collect_measure(folder.path, measured)
         findings.resources = {"worker_peak_memory_bytes": measured.peak_memory_bytes}
         findings.validity_reasons = validity_reasons(

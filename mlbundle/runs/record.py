@@ -66,7 +66,11 @@ def build_record(plan: RunPlan, status: str, findings: Findings) -> dict[str, An
             "manifest_digest": plan.bundle.manifest_digest,
             "set_digest": plan.bundle.set_digest,
         },
-        "framework": {"name": plan.framework.name, "version": _framework_version(plan, findings)},
+        "framework": {
+            "name": plan.framework.name,
+            "version": _framework_version(plan, findings),
+            "variant": plan.variant,
+        },
         "runtime": plan.runtime.name,
         "isolation": isolation["isolation"],
         "image": None

@@ -9,7 +9,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from mlbundle.errors import ProtocolBroken, WorkerCrashed, WorkerExceeded, WorkerFailed, WorkerHung
+from mlbundle.errors import (
+    AcceleratorMissing,
+    EnvironmentLacks,
+    MlbundleError,
+    ProtocolBroken,
+    WorkerCrashed,
+    WorkerExceeded,
+    WorkerFailed,
+    WorkerHung,
+)
 from mlbundle.files import storage_failed
 from mlbundle.runtime.facts import problem_of_facts
 from mlbundle.wire import frames
@@ -22,6 +31,12 @@ if TYPE_CHECKING:
     from mlbundle.runtime.base import Connection, ExitState
     from mlbundle.wire.job import Job
 
+# What a worker finds missing around it is no failure of the run: it could not begin.
+_LACKING: dict[str, type[MlbundleError]] = {
+    "accelerator-missing": AcceleratorMissing,
+    "framework-missing": EnvironmentLacks,
+    "import-failed": EnvironmentLacks,
+}
 _POLL_S = 0.25
 _SCRATCH_POLL_S = 0.5
 _KILLED = (-9, 137)
@@ -178,8 +193,11 @@ class _Conversation:
                 hint="the lines above are the end of its stderr; worker.log in the run's folder has all of it",
             )
 
-    def _worker_failed(self, event: Failed) -> WorkerFailed:
+    def _worker_failed(self, event: Failed) -> MlbundleError:
         fault = event.fault if event.fault in FAULTS else "mlbundle"
+        lacking = _LACKING.get(event.reference)
+        if lacking is not None:
+            return lacking(event.message[:MAX_TEXT], hint=event.hint[:MAX_TEXT] if event.hint else None)
         return WorkerFailed(
             event.message[:MAX_TEXT],
             fault=fault,
