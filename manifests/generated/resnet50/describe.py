@@ -78,12 +78,6 @@ dataset:
   labels: labels
 expected:
   accuracy: {{metric: top1, value: 1.0, tolerance: {1 / count:.6f}}}    # one image
-  outputs:
-    path: dataset/logits.npz
-    checksum: {checksum(folder / "dataset" / "logits.npz")}
-    samples: {count}
-    rtol: 0.001
-    atol: 0.001
 attributes:
   kind: CNN
   manifest_author: The mlbundle authors
