@@ -215,7 +215,8 @@ def _by_smi() -> tuple[Gpu, ...]:
     if rows:
         return tuple(_from_row(row) for row in rows)
     # An old driver refuses the whole question because of one name that it does not know.
-    return tuple(Gpu(name=row[0], driver=row[1]) for row in _query(("name", "driver_version")))
+    shorter = _query(("name", "driver_version"))
+    return tuple(Gpu(name=name, driver=driver) for name, driver in shorter if driver[:1].isdecimal())
 
 
 def _query(fields: tuple[str, ...]) -> list[list[str]]:
