@@ -265,17 +265,18 @@ def _new_pin(framework: FrameworkManifest, key: ImageKey, client: Any) -> PinSta
         check_labels(key, labels_of(facts), str(facts.get("Architecture", "")), choice.image)
     except ImageMismatch:
         return None
-    source: Literal["built", "pulled"] = "pulled" if facts.get("RepoDigests") else "built"
-    entry = entry_of(facts, choice.image, source=source)
-    return PinStatus(key, "new", replace(entry, registry=registry_names(facts)))
+    names = _registry_names(facts)
+    entry = entry_of(facts, choice.image, source="pulled" if names else "built")
+    return PinStatus(key, "new", replace(entry, registry=names))
 
 
-def registry_names(facts: dict[str, Any]) -> tuple[RegistryName, ...]:
+def _registry_names(facts: dict[str, Any]) -> tuple[RegistryName, ...]:
     """Return what the engine knows of an image's names in registries; a digest counts as that of a manifest."""
     names = []
     for known in sorted(str(name) for name in facts.get("RepoDigests") or ()):
         repository, _, digest = known.partition("@")
-        if digest != facts["Id"]:
+        # Podman gives images that no registry has seen a digest, too.
+        if digest != facts["Id"] and not repository.startswith("localhost/"):
             tags = [name for name in names_of(facts) if name.rpartition(":")[0] == repository]
             names.append(RegistryName(tags[0] if tags else known, digest))
     return tuple(names)

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import (
+    EngineUnavailable,
     ImageMismatch,
     ImageMissing,
     MlbundleError,
@@ -133,15 +134,30 @@ def push_image(
         )
     if not force:
         _check_target(client, reference, entry, str(facts["Id"]))
-    with _engine(client, reference, "push"):
-        client.api.tag(facts["Id"], engine_name_of(reference), reference.tag, force=True)
-        lines = client.api.push(engine_name_of(reference), tag=reference.tag, stream=True, decode=True)
-        digest = _follow(lines, reference, "push", progress)
-    if digest is None:
-        raise engine_failed(f"push {target}", "it does not say under which digest")
+    digest = _push(client, reference, str(facts["Id"]), progress)
     name = RegistryName(_written(reference), digest)
     record_image(settings.images_lock, key, replace(entry, registry=(name,)))
     return TransferredImage(key, read_images_lock(settings.images_lock)[key], name)
+
+
+def _push(client: Any, reference: RegistryReference, identifier: str, progress: Progress | None) -> str:
+    """Name the image for its repository and push it; the name goes again when that fails. Returns the digest."""
+    known = inspect_image(client, _written(reference)) is not None
+    with _engine(client, reference, "push"):
+        client.api.tag(identifier, engine_name_of(reference), reference.tag, force=True)
+        try:
+            lines = client.api.push(engine_name_of(reference), tag=reference.tag, stream=True, decode=True)
+            digest = _follow(lines, reference, "push", progress)
+        except BaseException:
+            if not known:
+                client.api.remove_image(_written(reference))
+            raise
+    if digest is None:
+        raise EngineUnavailable(
+            f"{_written(reference)} was pushed, but the engine does not say under which digest",
+            hint="old versions of Podman don't; the images lock stays as it was",
+        )
+    return digest
 
 
 def engine_name_of(reference: RegistryReference) -> str:

@@ -76,7 +76,15 @@ class LockedImage:
     registry: tuple[RegistryName, ...] = ()
 
     def named(self, name: RegistryName) -> LockedImage:
-        """Return the entry with one more name in a registry, the newest last; one of the same ref is replaced."""
+        """Return the entry with one more name in a registry, the newest last; one of the same ref is replaced.
+
+        A bare digest says nothing new beside a tag of the same repository that has it.
+        """
+        repository, at, digest = name.ref.partition("@")
+        if at and any(
+            known.digest == digest and known.ref.startswith(f"{repository}:") for known in self.registry
+        ):
+            return self
         others = [known for known in self.registry if known.ref != name.ref]
         return replace(self, registry=(*others, name)[-_MAX_NAMES:])
 
