@@ -96,18 +96,15 @@ class FakeNvml:
         self.fails = fails
         self.shut = 0
 
-    def nvmlInit(self) -> None:
-        if self.fails:
-            raise self.NVMLError
-
-    def nvmlShutdown(self) -> None:
-        self.shut += 1
-
-    def nvmlDeviceGetMigMode(self, _handle: object) -> object:
-        raise self.NVMLError
-
     def __getattr__(self, name: str) -> object:
+        if name == "nvmlDeviceGetMigMode" or (name == "nvmlInit" and self.fails):
+            raise_ = self.NVMLError
+            return lambda *_arguments: (_ for _ in ()).throw(raise_)
+        if name == "nvmlShutdown":
+            self.shut += 1
         answers = {
+            "nvmlInit": None,
+            "nvmlShutdown": None,
             "nvmlSystemGetDriverVersion": b"580.65.06",
             "nvmlSystemGetCudaDriverVersion_v2": 13010,
             "nvmlDeviceGetCount": 1,
