@@ -189,6 +189,33 @@ def test_the_bytes_of_every_kind_of_layer_have_not_changed(tmp_path: Path) -> No
     assert (found, done.manifest_digest) == (GOLDEN_FILE, GOLDEN_MANIFEST)
 
 
+GOLDEN_FRAMEWORKS = "sha256:378b54c0c84303af2082fab71b93e6255b482e4d27b2d0baf101cc4c66447b92"
+
+
+def test_the_bytes_of_several_frameworks_have_not_changed(tmp_path: Path) -> None:
+    made = BundleContent(
+        "several",
+        "1.0.0",
+        "none",
+        "1.0",
+        (
+            SourceFile("mlbundle/frameworks/tf.yml", Role.FRAMEWORK, b"name: TF\n"),
+            SourceFile("mlbundle/frameworks/tf-lite.yml", Role.FRAMEWORK, b"name: tf-lite\n"),
+            SourceFile("mlbundle/framework.yml", Role.FRAMEWORK, b"name: none\n"),
+            SourceFile("mlbundle/model.yml", Role.MODEL, b"name: several\n"),
+            SourceFile("net.onnx", Role.WEIGHT, b"graph"),
+        ),
+        images=(
+            ImagePin("amd64", "gpu", "example/lite:1", "sha256:" + "ef" * 32, framework="tf-lite"),
+            ImagePin("amd64", "cpu", "example/tf:1", "sha256:" + "cd" * 32, framework="tf"),
+            ImagePin("arm64", "cpu", "example/none:1", "sha256:" + "ab" * 32),
+        ),
+        frameworks=(("TF", "2.0"), ("tf-lite", "2.1")),
+    )
+    done = pack(made, tmp_path / "t.mlb")
+    assert done.manifest_digest == GOLDEN_FRAMEWORKS
+
+
 SCRIPT = """
 import hashlib, sys
 sys.path.insert(0, sys.argv[1])
