@@ -148,4 +148,9 @@ def _image(value: str | Mapping[str, str]) -> ImageChoice:
     stated: Mapping[str, str] = {"image": value} if isinstance(value, str) else value
     image, _, inner = stated["image"].partition("@")
     digest = stated.get("digest", inner)
-    return ImageChoice(image, digest if DIGEST.match(digest) else None, stated.get("build"))
+    return ImageChoice(
+        image,
+        digest if DIGEST.match(digest) else None,
+        build=stated.get("build"),
+        driver=stated.get("driver"),
+    )

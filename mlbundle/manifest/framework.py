@@ -11,11 +11,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ImageChoice:
-    """One container image; without a digest it is unpinned. `build` is a folder under `containers/`."""
+    """One container image; without a digest it is unpinned.
+
+    `build` is a folder under `containers/`, `driver` the range of versions of the GPU's driver that the image works
+    with (see `versions.py`).
+    """
 
     image: str
     digest: str | None = None
     build: str | None = None
+    driver: str | None = None
 
 
 @dataclass(frozen=True)
@@ -31,3 +36,15 @@ class FrameworkManifest:
     description: str | None = None
     containers: Mapping[str, Mapping[str, ImageChoice]] = field(default_factory=dict)
     python: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+_DISTRIBUTIONS = {
+    "onnxruntime": ("onnxruntime", "onnxruntime-gpu"),
+    "tensorflow": ("tensorflow", "tensorflow-cpu"),
+}
+
+
+def distribution_names(framework: str) -> tuple[str, ...]:
+    """Return under which names a framework is found among installed Python distributions."""
+    name = framework.lower()
+    return _DISTRIBUTIONS.get(name, (name,))

@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from mlbundle.errors import UsageError
 from mlbundle.manifest.common_checks import check_name, check_path, check_version
 from mlbundle.manifest.problems import shown
 from mlbundle.manifest.values import is_elided
+from mlbundle.manifest.versions import VersionConstraint
 from mlbundle.platforms import normalise_architecture
 
 if TYPE_CHECKING:
@@ -44,6 +46,7 @@ def _check_image(view: View, path: Path) -> None:
         return
     if isinstance(view.get(*path), dict):
         check_path(view, (*path, "build"))
+        _check_driver(view, (*path, "driver"))
     _, _, inner = reference.partition("@")
     place = path if view.text(*path) else (*path, "image")
     stated = view.text(*path, "digest")
@@ -53,6 +56,16 @@ def _check_image(view: View, path: Path) -> None:
         view.error((*path, "digest"), "the image reference names another digest")
     if not digests:
         view.warning(place, f"the image {shown(reference)} is unpinned", hint="state its digest")
+
+
+def _check_driver(view: View, path: Path) -> None:
+    text = view.text(*path)
+    if text is None:
+        return
+    try:
+        VersionConstraint.parse(text)
+    except UsageError as error:
+        view.error(path, error.message, "a range of versions of the driver", error.hint)
 
 
 def _check_digest(view: View, path: Path, digest: str) -> str | None:

@@ -18,17 +18,19 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from mlbundle.errors import ImageBuildFailed, UsageError
+from mlbundle.errors import DigestMismatch, ImageBuildFailed, MlbundleError, StorageFailed, UsageError
 from mlbundle.files import locked, storage_failed
 from mlbundle.manifest.select import select_image
 from mlbundle.platforms import normalise_architecture
 from mlbundle.resources import resource_folder
 from mlbundle.runtime.engine import engine_client
 from mlbundle.runtime.lock import ImageKey, LockedImage, record_image
-from mlbundle.runtime.wheelhouse import PythonTarget, ensure_wheelhouse
+from mlbundle.runtime.recipe import Recipe, find_recipe
+from mlbundle.runtime.requirements import hash_mismatch
+from mlbundle.runtime.wheelhouse import PythonTarget, ensure_wheelhouse, forget, wheels_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from mlbundle.config import Settings
@@ -39,12 +41,15 @@ if TYPE_CHECKING:
 STAGE_LABEL = "io.mlbundle.stage"
 """On every stage of a recipe; `build` on those that are left over when the build is done."""
 
+_BASE_DIGEST_LABEL = "org.opencontainers.image.base.digest"
 _PROBE_LABEL = "io.mlbundle.probe"
 _PROBE_TIMEOUT_S = 60.0
 _BUILD_TIMEOUT_S = 1800.0
 _TAIL_LINES = 12
+_HEARD_LINES = 400
+_FULL = "no space left on device"
+_LONG_STEP = re.compile(r"Step \d+/\d+ : (?:FROM|COPY|RUN) ")
 _STAGE_ID = re.compile(r"^ ---> ([0-9a-f]{12})$", re.MULTILINE)
-_BASE_IMAGE = re.compile(r"^ARG BASE_IMAGE=(\S+)$", re.MULTILINE)
 # Runs in the base image on whatever Python it has: 3.6 must be able to read it.
 _PROBE = (
     "import json, os, sys, venv, ensurepip; "
@@ -58,8 +63,7 @@ class BuildPlan:
 
     key: ImageKey
     ref: str
-    recipe: Path
-    lock: Path
+    recipe: Recipe
     lock_sha256: str
     base_image: str
 
@@ -67,10 +71,13 @@ class BuildPlan:
         """Return the build arguments of the recipe."""
         return {
             "BASE_IMAGE": self.base_image,
+            "RECIPE": self.recipe.name,
             "FRAMEWORK": self.key.framework,
             "VERSION": self.key.version,
             "ARCHITECTURE": self.key.architecture,
             "ACCELERATOR": self.key.accelerator,
+            "TITLE": self.recipe.title,
+            "LICENSE": self.recipe.licence,
             "LOCK_SHA256": self.lock_sha256,
         }
 
@@ -81,8 +88,8 @@ class BuildPlan:
             **asdict(self.key),
             "ref": self.ref,
             "base_image": self.base_image,
-            "recipe": self.recipe.relative_to(root).as_posix(),
-            "lock": self.lock.relative_to(root).as_posix(),
+            "recipe": self.recipe.lock.parent.relative_to(root).as_posix(),
+            "lock": self.recipe.lock.relative_to(root).as_posix(),
             "lock_sha256": self.lock_sha256,
         }
 
@@ -128,21 +135,13 @@ def plan_build(
         raise UsageError(
             f"the framework manifest names no recipe for {key}", hint=f"pull {choice.image} instead"
         )
-    root = resource_folder("containers").resolve()
-    recipe = (root.parent / choice.build).resolve()
-    lock = recipe / f"requirements-{architecture}.lock"
-    if not recipe.is_relative_to(root) or not (recipe / "Dockerfile").is_file() or not lock.is_file():
-        raise UsageError(
-            f"the framework manifest names a recipe that is not installed: {choice.build!r}",
-            hint="recipes lie below containers/ and have a Dockerfile and a lock for each architecture",
-        )
+    recipe = find_recipe(choice.build, architecture)
     return BuildPlan(
         key=key,
         ref=choice.image,
         recipe=recipe,
-        lock=lock,
-        lock_sha256=hashlib.sha256(lock.read_bytes()).hexdigest(),
-        base_image=base_image or _default_base(recipe / "Dockerfile"),
+        lock_sha256=hashlib.sha256(recipe.lock.read_bytes()).hexdigest(),
+        base_image=base_image or recipe.default_base(),
     )
 
 
@@ -161,21 +160,13 @@ def build_image(
 
     `wheelhouse` is a folder with the wheels (default: downloaded into the cache), `network` the engine's network
     for the build (default: none where the base image has a Python, else the engine's own). Builds on one data
-    folder take turns. Raises ImageBuildFailed with the end of the log, EngineUnavailable, StorageFailed.
+    folder take turns. Raises ImageBuildFailed with the end of the log, DigestMismatch for a wheel with other bytes
+    than the lock states, EngineUnavailable, StorageFailed where the disk of the engine or ours is full.
     """
     plan = plan_build(framework, accelerator, architecture, base_image)
     with closing(engine_client(_BUILD_TIMEOUT_S)) as client, locked(settings.data_dir / ".images.build"):
         build = _Build(client, plan, settings, network, report)
         return build.run(wheelhouse)
-
-
-def _default_base(dockerfile: Path) -> str:
-    found = _BASE_IMAGE.search(dockerfile.read_text("utf-8"))
-    if found is None:
-        raise UsageError(
-            "the recipe has no default base image", where=str(dockerfile), hint="give --base-image"
-        )
-    return found[1]
 
 
 class _Build:
@@ -190,6 +181,8 @@ class _Build:
         self._network = network
         self._report = report
         self._layers: set[str] = set()
+        self._labels: dict[str, str] = {}
+        self._said: deque[str] = deque(maxlen=_HEARD_LINES)
         started = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         self._log = settings.data_dir / "logs" / f"image-{'-'.join(asdict(plan.key).values())}-{started}.log"
 
@@ -201,18 +194,32 @@ class _Build:
         try:
             self._log.parent.mkdir(parents=True, exist_ok=True)
             self._ensure_base()
-            target = self._python_target()
-            wheels = wheelhouse or ensure_wheelhouse(
-                self._settings.cache_dir, self._plan.lock, target, report=self._report
-            )
-            image = self._build(wheels=wheels)
-            return self._record(image)
+            return self._record(self._build_with(self._wheelhouse(wheelhouse)))
         except (docker.errors.APIError, requests.exceptions.RequestException) as error:
             raise self._failed(str(getattr(error, "explanation", None) or error)) from error
         except OSError as error:
             raise storage_failed(error, self._log) from error
         finally:
             self._remove_stages()
+
+    def _wheelhouse(self, given: Path | None) -> Path:
+        target = self._python_target()
+        if given is not None:
+            return given
+        lock = self._plan.recipe.lock
+        return ensure_wheelhouse(self._settings.cache_dir, lock, target, report=self._report)
+
+    def _build_with(self, wheelhouse: Path) -> str:
+        """Build the image with the wheels of a folder; a damaged folder of the cache is filled anew next time."""
+        wheels = wheels_of(wheelhouse, self._plan.recipe.lock)
+        size_bytes = sum(path.stat().st_size for path in wheels)
+        self._report(f"giving {len(wheels)} wheels to the engine ({size_bytes / 1e6:.0f} MB)")
+        try:
+            return self._build(wheels=wheels)
+        except DigestMismatch as error:
+            if forget(self._settings.cache_dir, wheelhouse):
+                error.hint = "the wheels in the cache were damaged and have been removed: build again"
+            raise
 
     def _ensure_base(self) -> None:
         """Have the base image here, of the right architecture; pulled if need be."""
@@ -228,6 +235,9 @@ class _Build:
             self._follow(self._api.pull(name, tag=tag, platform=platform, stream=True, decode=True))
             facts = self._api.inspect_image(base)
         self._check_architecture(facts, base)
+        # Only what came from a registry has a digest there.
+        known = sorted(str(name).rpartition("@")[2] for name in facts.get("RepoDigests") or ())
+        self._labels = {_BASE_DIGEST_LABEL: known[0]} if known else {}
 
     def _python_target(self) -> PythonTarget:
         """Ask the base image for its Python; one without gets Debian's, in the recipe's first stage."""
@@ -274,7 +284,7 @@ class _Build:
             with suppress(docker.errors.APIError):
                 self._api.remove_container(container, force=True, v=True)
 
-    def _build(self, *, wheels: Path | None = None, target: str | None = None) -> str:
+    def _build(self, *, wheels: Sequence[Path] = (), target: str | None = None) -> str:
         """Build one target (the whole without) and return the image's id."""
         started = time.monotonic()
         self._settings.cache_dir.mkdir(parents=True, exist_ok=True)
@@ -287,6 +297,7 @@ class _Build:
                 tag=None if target else self._plan.ref,
                 target=target,
                 buildargs=self._plan.arguments(),
+                labels=None if target else self._labels,
                 network_mode=self._network,
                 rm=True,
                 forcerm=True,
@@ -310,7 +321,8 @@ class _Build:
                 if text and "progressDetail" not in item:
                     log.write(text + "\n")
                     tail.extend(text.splitlines())
-                if text.startswith("Step "):
+                    self._said.extend(text.splitlines())
+                if _LONG_STEP.match(text):
                     self._report(_one_line(text))
                 if "error" in item:
                     raise self._failed(_one_line(str(item["error"]), limit=200), tail)
@@ -340,10 +352,20 @@ class _Build:
                 hint="name a base image of that architecture with --base-image",
             )
 
-    def _failed(self, message: str, context: Iterable[str] = ()) -> ImageBuildFailed:
+    def _failed(self, message: str, context: Iterable[str] = ()) -> MlbundleError:
+        """Return the error of a build, by what the engine and pip said last."""
         with suppress(OSError), self._log.open("a", encoding="utf-8") as log:
             log.write(f"{message}\n")
-        return ImageBuildFailed(
+        if any(_FULL in line.lower() for line in (message, *self._said)):
+            return StorageFailed(
+                f"the image {self._plan.ref} could not be built: the engine's disk is full",
+                where=str(self._log),
+                context=tuple(context),
+                hint="free space where the engine keeps its images (`docker system df` shows what takes it; "
+                "`docker info` says where); what this build left there is removed",
+            )
+        wrong = hash_mismatch(self._said, str(self._plan.recipe.lock))
+        return wrong or ImageBuildFailed(
             f"the image {self._plan.ref} could not be built: {message}",
             where=str(self._log),
             context=tuple(context),
@@ -364,7 +386,7 @@ class _Build:
                         self._api.remove_image(identifier)
 
 
-def _write_context(stream: Any, plan: BuildPlan, wheels: Path | None) -> None:
+def _write_context(stream: Any, plan: BuildPlan, wheels: Sequence[Path]) -> None:
     """Write the build context as a tar; the same content makes the same bytes."""
     with tarfile.open(fileobj=stream, mode="w") as archive:
         for name, path in _context_files(plan, wheels):
@@ -374,10 +396,12 @@ def _write_context(stream: Any, plan: BuildPlan, wheels: Path | None) -> None:
                 archive.addfile(member, content)
 
 
-def _context_files(plan: BuildPlan, wheels: Path | None) -> Iterator[tuple[str, Path]]:
-    yield "Dockerfile", plan.recipe / "Dockerfile"
-    yield "requirements.lock", plan.lock
-    for path in sorted(wheels.glob("*.whl")) if wheels else ():
+def _context_files(plan: BuildPlan, wheels: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    recipe = plan.recipe
+    yield "Dockerfile", recipe.dockerfile
+    yield f"{recipe.name}/check.py", recipe.check
+    yield f"{recipe.name}/{plan.key.accelerator}/{recipe.lock.name}", recipe.lock
+    for path in wheels:
         yield f"wheels/{path.name}", path
 
 

@@ -8,22 +8,28 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlbundle.errors import ImageBuildFailed
+from mlbundle.errors import ImageBuildFailed, StorageFailed
 from mlbundle.files import locked, storage_failed
 from mlbundle.runtime.commands import TAIL_LINES, call
+from mlbundle.runtime.requirements import hash_mismatch, index_hint, not_found
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "ppc64le": "ppc64le"}
+_PINNED = re.compile(r"^([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)", re.MULTILINE)
+_FULL = "No space left on device"
+_HEARD_LINES = 400
 _OLD_NAMES = {5: "manylinux1", 12: "manylinux2010", 17: "manylinux2014"}
 """Minor version of glibc 2 -> the name that PEP 600 replaced."""
 
@@ -51,7 +57,8 @@ def ensure_wheelhouse(
 ) -> Path:
     """Return a folder with every wheel that `lock` names for `target`, downloaded now if it is not there.
 
-    pip checks the hashes, here and again inside the image. Raises ImageBuildFailed with the end of pip's output.
+    pip checks the hashes, here and again inside the image. Raises ImageBuildFailed with the end of pip's output,
+    DigestMismatch for a wheel with other bytes than the lock states, StorageFailed on a full disk.
     """
     key = hashlib.sha256(lock.read_bytes())
     key.update(f"\n{target}".encode())
@@ -65,13 +72,56 @@ def ensure_wheelhouse(
     return folder
 
 
+def wheels_of(folder: Path, lock: Path) -> list[Path]:
+    """Return the wheels in a folder that a lock names, in order of name; others may lie there too.
+
+    Raises ImageBuildFailed, which lists what is missing.
+    """
+    from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+    from packaging.version import Version
+
+    wanted = {(canonicalize_name(name), Version(version)) for name, version in pinned(lock)}
+    found, there = [], set()
+    for path in sorted(folder.glob("*.whl")):
+        try:
+            requirement = parse_wheel_filename(path.name)[:2]
+        except InvalidWheelFilename:
+            continue
+        if requirement in wanted:
+            found.append(path)
+            there.add(requirement)
+    missing = sorted(f"{name}=={version}" for name, version in wanted - there)
+    if missing:
+        raise ImageBuildFailed(
+            f"the folder has no wheel of {', '.join(missing[:8])}{', …' if len(missing) > 8 else ''}",
+            where=str(folder),
+            hint="fill it with `pip download --require-hashes --no-deps --only-binary :all:` and the lock, or leave "
+            "out --wheelhouse",
+        )
+    return found
+
+
+def pinned(lock: Path) -> list[tuple[str, str]]:
+    """Return name and version of every distribution that a lock names."""
+    return _PINNED.findall(lock.read_text("utf-8"))
+
+
+def forget(cache_dir: Path, folder: Path) -> bool:
+    """Remove a wheelhouse of the cache that turned out to be damaged; False for any other folder."""
+    if folder.parent != cache_dir / "wheels":
+        return False
+    shutil.rmtree(folder, ignore_errors=True)
+    return True
+
+
 def _download(folder: Path, lock: Path, target: PythonTarget, report: Callable[[str], None]) -> None:
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
         temporary.mkdir(parents=True)
         with tempfile.TemporaryDirectory(prefix="mlbundle-pip-") as scratch:
-            _call([*_pip(Path(scratch)), "download", *_arguments(lock, target, temporary)], report)
+            command = [*_pip(Path(scratch)), "download", *_arguments(lock, target, temporary)]
+            _call(command, lock, temporary, report)
         temporary.rename(folder)
     except OSError as error:
         raise storage_failed(error, temporary) from error
@@ -111,18 +161,55 @@ def _pip(scratch: Path) -> list[str]:
     return [str(scratch / "bin" / "python"), "-m", "pip"]
 
 
-def _call(command: list[str], report: Callable[[str], None]) -> None:
-    def hear(line: str) -> None:
-        if line.startswith("Collecting"):
-            report(line.partition(" (from ")[0].strip())
+def _call(command: list[str], lock: Path, folder: Path, report: Callable[[str], None]) -> None:
+    said: deque[str] = deque(maxlen=_HEARD_LINES)
+    progress = _Progress(len(pinned(lock)), report)
 
-    status, tail = call(command, hear)
-    if status != 0:
-        raise ImageBuildFailed(
-            "the wheels can't be downloaded",
+    def hear(line: str) -> None:
+        said.append(line)
+        progress.hear(line)
+
+    # Or pip's lines would come all at once at its end.
+    status, tail = call(command, hear, env={**os.environ, "PYTHONUNBUFFERED": "1"})
+    if status == 0:
+        return
+    if any(_FULL in line for line in said):
+        raise StorageFailed(
+            "the disk is full, and the wheels are not all here",
+            where=str(folder.parent),
             context=tail,
-            hint="pip must reach a package index (see its settings), or name a folder of wheels with --wheelhouse",
+            hint="free some space (pip also needs some in the system's temporary folder), or set MLBUNDLE_HOME to a "
+            "folder with more",
         )
+    raise hash_mismatch(said, str(lock)) or _not_downloaded(not_found(said), lock, tail)
+
+
+def _not_downloaded(missing: str | None, lock: Path, tail: list[str]) -> ImageBuildFailed:
+    what = (
+        "the wheels can't be downloaded" if missing is None else f"pip finds no wheel of {missing} that fits"
+    )
+    advice = "pip must reach a package index (see its settings), or name a folder of wheels with --wheelhouse"
+    elsewhere = index_hint(lock)
+    return ImageBuildFailed(what, context=tail, hint=f"{elsewhere}; {advice}" if elsewhere else advice)
+
+
+class _Progress:
+    """Turns what pip says into a line for each distribution, and one for each file of weight."""
+
+    def __init__(self, total: int, report: Callable[[str], None]) -> None:
+        self._total = total
+        self._report = report
+        self._number = 0
+
+    def hear(self, line: str) -> None:
+        """Take a line of pip's, of which one begins each distribution and others name files and their sizes."""
+        verb, _, rest = line.partition(" ")
+        if verb in {"Collecting", "Processing"}:
+            self._number += 1
+            name = rest.partition(" (from ")[0].rpartition("/")[2]
+            self._report(f"({self._number}/{self._total}) {name}")
+        elif verb in {"Downloading", "Using"} and rest.endswith(" MB)"):
+            self._report(f"  {verb.lower()} {rest.rpartition('/')[2]}")
 
 
 def _dotted(target: PythonTarget) -> str:

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
+import os
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_wheels import locked_line, tiny_wheel
 
-from mlbundle.errors import EngineUnavailable, ImageBuildFailed, ImageMissing, UsageError
+from mlbundle.config import Settings
+from mlbundle.errors import (
+    DigestMismatch,
+    EngineUnavailable,
+    ImageBuildFailed,
+    ImageMissing,
+    StorageFailed,
+    UsageError,
+)
 from mlbundle.manifest.framework import FrameworkManifest, ImageChoice
-from mlbundle.resources import resource_folder
 from mlbundle.runtime import engine as engine_module
-from mlbundle.runtime import wheelhouse
-from mlbundle.runtime.image_build import _split_ref, _write_context, plan_build
+from mlbundle.runtime import image_build, wheelhouse
+from mlbundle.runtime.image_build import _split_ref, _write_context, build_image, plan_build
 from mlbundle.runtime.images import _repository, built_in_framework
-from mlbundle.runtime.wheelhouse import PythonTarget, ensure_wheelhouse
+from mlbundle.runtime.requirements import hash_mismatch, index_hint
+from mlbundle.runtime.wheelhouse import PythonTarget, ensure_wheelhouse, wheels_of
 
 
 def manifest(build: str | None) -> FrameworkManifest:
@@ -28,20 +42,21 @@ def test_the_built_in_framework_can_be_built_for_both_architectures() -> None:
         assert plan.key.architecture == architecture.replace("aarch64", "arm64")
         assert plan.ref == f"mlbundle/onnxruntime:{plan.key.version}-cpu-{plan.key.architecture}"
         assert plan.base_image.startswith("debian:")
-        assert f"onnxruntime=={plan.key.version} " in plan.lock.read_text()
+        assert f"onnxruntime=={plan.key.version} " in plan.recipe.lock.read_text()
         assert plan.to_document()["lock"].startswith("containers/onnxruntime/cpu/requirements-")
 
 
-def test_locks_have_hashes_and_no_addresses() -> None:
-    for lock in resource_folder("containers").glob("**/*.lock"):
-        text = lock.read_text()
-        assert "://" not in text, lock
-        assert "--index" not in text, lock
-        for requirement in text.replace("\\\n", "").splitlines():
-            assert requirement.startswith("#") or " --hash=sha256:" in requirement, (lock, requirement)
-
-
-@pytest.mark.parametrize("build", ["containers/absent", "../containers/onnxruntime/cpu", "tests", "/etc"])
+@pytest.mark.parametrize(
+    "build",
+    [
+        "containers/absent",
+        "containers/onnxruntime",
+        "containers/onnxruntime/cpu/..",
+        "../containers/onnxruntime/cpu",
+        "tests",
+        "/etc",
+    ],
+)
 def test_a_recipe_that_we_do_not_ship_is_refused(build: str) -> None:
     with pytest.raises(UsageError, match="not installed"):
         plan_build(manifest(build), "cpu", "amd64")
@@ -66,14 +81,155 @@ def test_the_wheels_asked_for_are_those_that_the_c_library_can_run() -> None:
     assert {"manylinux_2_28_x86_64", "manylinux2014_x86_64", "manylinux_2_17_x86_64"} < set(bookworm)
 
 
-def test_a_failed_download_shows_what_pip_said_and_leaves_nothing(tmp_path: Path) -> None:
+BOOKWORM = PythonTarget((3, 11), 36, "amd64")
+
+
+@pytest.fixture
+def only_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of wheels that is all that pip knows."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return folder
+
+
+def left_in_cache(cache: Path) -> list[Path]:
+    return [path for path in (cache / "wheels").iterdir() if path.is_dir()]
+
+
+def test_a_failed_download_shows_what_pip_said_and_leaves_nothing(tmp_path: Path, only_index: Path) -> None:
     lock = tmp_path / "requirements.lock"
-    lock.write_text("no-hash-here==1.0\n")
-    target = PythonTarget((3, 11), 36, "amd64")
-    with pytest.raises(ImageBuildFailed, match="wheels") as failure:
-        ensure_wheelhouse(tmp_path / "cache", lock, target)
-    assert any("hash" in line.lower() for line in failure.value.context)
-    assert [path for path in (tmp_path / "cache" / "wheels").iterdir() if path.is_dir()] == []
+    lock.write_text("not-there==1.0 \\\n    --hash=sha256:" + "0" * 64 + "\n")
+    with pytest.raises(ImageBuildFailed, match=r"no wheel of not-there==1\.0") as failure:
+        ensure_wheelhouse(tmp_path / "cache", lock, BOOKWORM)
+    assert any("not-there" in line for line in failure.value.context)
+    assert "--wheelhouse" in (failure.value.hint or "")
+    assert "PIP_EXTRA_INDEX_URL" not in (failure.value.hint or "")
+    assert left_in_cache(tmp_path / "cache") == []
+
+
+def test_the_index_that_has_the_builds_of_torch_without_cuda_is_named(
+    tmp_path: Path, only_index: Path
+) -> None:
+    lock = plan_build(built_in_framework("torch"), "cpu", "amd64").recipe.lock
+    with pytest.raises(ImageBuildFailed) as failure:
+        ensure_wheelhouse(tmp_path / "cache", lock, BOOKWORM)
+    assert "PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu" in (failure.value.hint or "")
+    assert index_hint(lock.parent.parent / "gpu" / lock.name) is None
+    assert index_hint(tmp_path / "mine.lock") is None
+
+
+def test_a_wheel_with_other_bytes_than_the_lock_states_is_named(tmp_path: Path, only_index: Path) -> None:
+    wheel = tiny_wheel(only_index, "some-thing", "1.0")
+    lock = tmp_path / "requirements.lock"
+    lock.write_text(locked_line("some-thing", "1.0", wheel))
+    heard: list[str] = []
+    folder = ensure_wheelhouse(tmp_path / "cache", lock, BOOKWORM, report=heard.append)
+    assert [path.name for path in folder.iterdir()] == [wheel.name]
+    assert any(line.startswith("(1/1) some") for line in heard)
+    lock.write_text(lock.read_text() + "# made anew\n")
+    stated = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    tiny_wheel(only_index, "some-thing", "1.0", content="tampered = True\n")
+    with pytest.raises(
+        DigestMismatch, match=r"some-thing==1\.0 is not the file that the lock names"
+    ) as failure:
+        ensure_wheelhouse(tmp_path / "cache", lock, BOOKWORM)
+    assert failure.value.where == str(lock)
+    assert stated in "".join(failure.value.context)
+    assert left_in_cache(tmp_path / "cache") == [folder]
+
+
+PIP_SAID = """\
+Collecting numpy
+ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE. If you have updated the package versions, \
+please update the hashes. Otherwise, examine the package contents carefully; someone may have tampered with them.
+    numpy==2.4.6 from https://index.example/numpy-2.4.6.whl#sha256=00 (from -r /build/requirements.lock (line 9)):
+        Expected sha256 {a}
+        Expected     or {b}
+             Got        {c}
+
+The command '/bin/sh -c pip install from somewhere' returned a non-zero code: 1"""
+
+
+@given(st.lists(st.text(max_size=60), max_size=20))
+def test_what_pip_said_is_read_whatever_stands_around_it(noise: list[str]) -> None:
+    said = [*noise, *PIP_SAID.format(a="a" * 64, b="b" * 64, c="c" * 64).splitlines()]
+    found = hash_mismatch(said, "the.lock")
+    assert found is not None
+    assert "numpy==2.4.6" in found.message
+    assert "c" * 64 in found.context[-1]
+    if not any("DO NOT MATCH" in line for line in noise):
+        assert hash_mismatch(noise, "the.lock") is None
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        {"error": "write /var/lib/docker/tmp/x: no space left on device"},
+        {
+            "stream": "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device\n"
+        },
+    ],
+)
+def test_a_full_disk_of_the_engine_is_told_from_a_failed_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, item: dict[str, str]
+) -> None:
+    stopped = {"error": "The command '/bin/sh -c python3' returned a non-zero code: 1"}
+    monkeypatch.setattr(image_build, "engine_client", lambda _timeout_s: FullEngine([item, stopped]))
+    plan = plan_build(built_in_framework("onnxruntime"), "cpu", "amd64")
+    for name, version in wheelhouse.pinned(plan.recipe.lock):
+        tiny_wheel(tmp_path, name, version)
+    settings = Settings(tmp_path / "data", tmp_path / "cache", tmp_path / "config")
+    with pytest.raises(StorageFailed, match="the engine's disk is full") as failure:
+        build_image(
+            built_in_framework("onnxruntime"),
+            "cpu",
+            "amd64",
+            settings,
+            base_image="base:1",
+            wheelhouse=tmp_path,
+        )
+    assert "docker system df" in (failure.value.hint or "")
+    assert "o space left" in Path(failure.value.where or "").read_text()
+
+
+class FullEngine:
+    """An engine whose disk is full, which this machine's engine can't be made to have."""
+
+    def __init__(self, answers: list[dict[str, str]]) -> None:
+        self.api = self
+        self._answers = answers
+
+    def inspect_image(self, name: str) -> dict[str, str]:
+        return {"Architecture": "amd64", "Id": "sha256:" + "0" * 64}
+
+    def create_host_config(self, **options: object) -> dict[str, object]:
+        return options
+
+    def create_container(self, *arguments: object, **options: object) -> dict[str, str]:
+        return {"Id": "c"}
+
+    def start(self, container: str) -> None: ...
+
+    def wait(self, container: str, timeout: float) -> dict[str, int]:
+        return {"StatusCode": 0}
+
+    def logs(self, container: str, **options: object) -> bytes:
+        return b'[3, 11, "glibc 2.36"]'
+
+    def remove_container(self, container: str, **options: object) -> None: ...
+
+    def images(self, **options: object) -> list[dict[str, str]]:
+        return []
+
+    def build(self, **options: object) -> Iterator[dict[str, str]]:
+        return iter(self._answers)
+
+    def close(self) -> None: ...
 
 
 def test_an_interpreter_without_pip_makes_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,18 +241,43 @@ def test_an_interpreter_without_pip_makes_one(tmp_path: Path, monkeypatch: pytes
 
 def test_the_same_files_make_the_same_context(tmp_path: Path) -> None:
     plan = plan_build(built_in_framework("onnxruntime"), "cpu", "amd64")
-    (tmp_path / "b-1.whl").write_bytes(b"bb")
-    (tmp_path / "a-1.whl").write_bytes(b"a")
-    (tmp_path / "secret.txt").write_text("stays here")
+    wheels = [tmp_path / "a-1.whl", tmp_path / "b-1.whl"]
+    for path in wheels:
+        path.write_bytes(path.name.encode())
     contexts = []
     for _ in range(2):
         stream = io.BytesIO()
-        _write_context(stream, plan, tmp_path)
+        _write_context(stream, plan, wheels)
         contexts.append(stream.getvalue())
-        (tmp_path / "a-1.whl").touch()
+        wheels[0].touch()
     assert contexts[0] == contexts[1]
     with tarfile.open(fileobj=io.BytesIO(contexts[0])) as archive:
-        assert archive.getnames() == ["Dockerfile", "requirements.lock", "wheels/a-1.whl", "wheels/b-1.whl"]
+        assert archive.getnames() == [
+            "Dockerfile",
+            "onnxruntime/check.py",
+            "onnxruntime/cpu/requirements-amd64.lock",
+            "wheels/a-1.whl",
+            "wheels/b-1.whl",
+        ]
+
+
+def test_only_the_wheels_that_the_lock_names_are_given_to_the_engine(tmp_path: Path) -> None:
+    lock = tmp_path / "requirements.lock"
+    lock.write_text("py-Net==1.0 \\\n    --hash=sha256:00\ntorch==2.13.0+cpu \\\n    --hash=sha256:00\n")
+    named = {"py_net-1.0-py3-none-any.whl", "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl"}
+    for name in (
+        *named,
+        "py_net-1.1-py3-none-any.whl",
+        "other-1.0-py3-none-any.whl",
+        "odd.whl",
+        "secret.txt",
+    ):
+        (tmp_path / name).write_bytes(b"")
+    assert {path.name for path in wheels_of(tmp_path, lock)} == named
+    (tmp_path / "torch-2.13.0+cpu-cp311-cp311-linux_x86_64.whl").unlink()
+    with pytest.raises(ImageBuildFailed, match=r"no wheel of torch==2\.13\.0\+cpu") as failure:
+        wheels_of(tmp_path, lock)
+    assert failure.value.where == str(tmp_path)
 
 
 @pytest.mark.parametrize(
