@@ -7,7 +7,7 @@
 
 and, where the framework can bind memory beforehand, `prepare(handle, feeds) -> batch`, called outside of the
 timed region; `feeds` maps a layer name to an array whose first axis is the batch. Without `prepare`, `predict` gets
-`feeds` itself.
+`feeds` itself. Threads are the worker's affair: `predict` may be called from another one than `open`.
 
 `model` holds absolute paths: `graph`, and `weights` where the manifest names them. `options` holds `threads` (what
 the framework may use for one operator; between operators it is one, everywhere), `accelerator` (`cpu` or `gpu`; a
