@@ -47,8 +47,9 @@ def _supervise(read_fd: int, emitter: Emitter) -> int:
     except (JobError, frames.FrameError) as error:
         emitter.event(events.Failed(reference="job-refused", message=str(error), fault="mlbundle"))
         return EXIT_OF_FAULT["mlbundle"]
+    ended_fd = _wake_at_end_of_child()
     for name in passes_of(job):
-        status = _run_pass(name, job, payload, read_fd, emitter)
+        status = _run_pass(name, job, payload, (read_fd, ended_fd), emitter)
         if status != EXIT_COMPLETED:
             return status
     emitter.event(events.End(status="completed", clocks=clock_snapshot()))
@@ -75,7 +76,7 @@ def _receive_job(read_fd: int) -> tuple[Job, bytes]:
     return job_from_document(frame.document()), frame.payload
 
 
-def _run_pass(name: str, job: Job, job_payload: bytes, read_fd: int, emitter: Emitter) -> int:
+def _run_pass(name: str, job: Job, job_payload: bytes, watched: tuple[int, int], emitter: Emitter) -> int:
     kills_before = memory.kills(job)
     child = subprocess.Popen(
         [sys.executable, "-s", sys.argv[0], "--pass", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -89,7 +90,7 @@ def _run_pass(name: str, job: Job, job_payload: bytes, read_fd: int, emitter: Em
             child.stdin.close()
         except BrokenPipeError:
             pass  # it died before it read: its exit status tells
-        told = _pass_on(child.stdout.fileno(), read_fd, emitter)
+        told = _pass_on(child, watched, emitter)
         status = child.wait()
     except frames.FrameError as error:
         message = "the {} pass wrote into the protocol: {}".format(name, error)
@@ -106,15 +107,37 @@ def _run_pass(name: str, job: Job, job_payload: bytes, read_fd: int, emitter: Em
     return status if status >= 0 else EXIT_OF_FAULT["framework"]
 
 
-def _pass_on(child_fd: int, read_fd: int, emitter: Emitter) -> bool:
-    """Pass on every whole frame of the child until it ends; True when it reported an error itself."""
+def _wake_at_end_of_child() -> int:
+    """Return a descriptor that can be read whenever a child has ended; it costs nothing while none does."""
+    wake_fd, write_fd = os.pipe()
+    os.set_blocking(wake_fd, False)
+    os.set_blocking(write_fd, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
+    return wake_fd
+
+
+def _pass_on(child: subprocess.Popen[bytes], watched: tuple[int, int], emitter: Emitter) -> bool:
+    """Pass on every whole frame of the child until it ends; True when it reported an error itself.
+
+    `watched` are our stdin and what wakes us when a child ends: the child's end of its pipe may outlive it, for what
+    it has forked holds it, too.
+    """
+    assert child.stdout is not None
+    child_fd = child.stdout.fileno()
+    read_fd, ended_fd = watched
     decoder = frames.FrameDecoder()
-    told = False
+    told = ended = False
     while True:
-        ready, _, _ = select.select([child_fd, read_fd], [], [])
+        ready, _, _ = select.select([child_fd, read_fd, ended_fd], [], [], 0 if ended else None)
         if read_fd in ready and not os.read(read_fd, _READ_BYTES):
             raise _HostGone
+        if ended_fd in ready:
+            os.read(ended_fd, _READ_BYTES)
+            ended = child.poll() is not None
         if child_fd not in ready:
+            if ended and not ready:
+                return told
             continue
         data = os.read(child_fd, _READ_BYTES)
         if not data:
