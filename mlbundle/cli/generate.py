@@ -10,6 +10,8 @@ import click
 from mlbundle.cli import output, units
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     from mlbundle.config import Settings
     from mlbundle.runs.generate import GeneratedFile, Order, Recipe
 
@@ -53,8 +55,17 @@ class _NamedPython(click.ParamType[tuple[str, Path]]):
         return name, Path(path)
 
 
+def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the names of recipes."""
+    from click.shell_completion import CompletionItem
+
+    from mlbundle.resources import generated_models
+
+    return [CompletionItem(name) for name in generated_models() if name.startswith(incomplete)]
+
+
 @click.command("generate")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=_complete)
 @click.option(
     "-o",
     "--output",

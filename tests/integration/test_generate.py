@@ -328,6 +328,15 @@ def test_without_a_name_it_lists_what_can_be_made(mlbundle) -> None:
     assert 250e6 < recipe["size"] < 400e6
 
 
+def test_names_of_recipes_are_completed(cli) -> None:
+    environment = {
+        "_MLBUNDLE_COMPLETE": "bash_complete",
+        "COMP_WORDS": "mlbundle generate res",
+        "COMP_CWORD": "2",
+    }
+    assert "resnet50" in cli(env=environment).stdout
+
+
 def test_a_dry_run_says_with_what_and_makes_nothing(mlbundle, tmp_path, home) -> None:
     plan = mlbundle("generate", "resnet50", "--dry-run", "--json").document()
     assert plan["written"] is False
