@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from framework_pythons import framework_cache, tensorflow_python, torch_python  # noqa: F401 - fixtures
 from registry_fixture import RealRegistry, running_registry
 from support import BASE_IMAGE, Cli, Outcome, command_line, lacking
 

@@ -169,15 +169,15 @@ def _with_images(
     from mlbundle.runs.embedded import Platform, check_frozen, with_images, with_pins
     from mlbundle.runs.packing import framework_manifests
 
-    frameworks = framework_manifests(content)
+    framework = framework_manifests(content)[0]
     if pin:
-        content = with_pins(content, frameworks[0], settings)
+        content = with_pins(content, framework, settings)
     if with_image:
         chosen = [Platform.parse(text) for text in platforms] or [Platform.here()]
         with byte_progress("embedding") as progress:
             content = with_images(
                 content,
-                frameworks[0],
+                framework,
                 chosen,
                 settings,
                 stack=stack,
@@ -185,7 +185,7 @@ def _with_images(
                 progress=progress,
             )
     if frozen:
-        check_frozen(content, frameworks[0])
+        check_frozen(content, framework)
     return content
 
 
@@ -227,6 +227,7 @@ def _document(
         "written": written,
         "model": {"name": what.model_name, "version": what.model_version},
         "framework": {"name": what.framework_name, "version": what.framework_version},
+        "frameworks": [{"name": name, "version": version} for name, version in what.frameworks],
         "manifest_digest": found.manifest_digest,
         "config_digest": found.config_digest,
         "set_digest": found.set_digest,
@@ -247,13 +248,18 @@ def _print(document: dict[str, Any], output_format: str) -> None:
         ("file", path if written else f"{path} (not written: dry run)"),
         ("model", f"{model['name']} {model['version']}"),
         ("framework", f"{framework['name']} {framework['version']}"),
+        *(("", f"{further['name']} {further['version']}") for further in document["frameworks"]),
         ("manifest", document["manifest_digest"]),
         ("set", document["set_digest"]),
         ("size", units.size(document["size"])),
         ("files", str(len(document["files"]))),
     ]
     rows += [
-        ("image", f"{pin['architecture']}/{pin['accelerator']} {pin['image']}") for pin in document["images"]
+        (
+            "image",
+            f"{pin.get('framework', framework['name'])}/{pin['architecture']}/{pin['accelerator']} {pin['image']}",
+        )
+        for pin in document["images"]
     ]
     output.table(("bundle", ""), rows)
     if not written:

@@ -186,7 +186,7 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
     options = record["scenario"]["options"]
     lines = [
         ("bundle", f"{bundle['name']}:{bundle['version']}  {bundle['manifest_digest']}"),
-        ("framework", f"{framework['name']} {framework['version']}"),
+        ("framework", _framework_text(framework)),
         (
             "scenario",
             f"{record['scenario']['name']}  " + "  ".join(f"{k}={v}" for k, v in sorted(options.items())),
@@ -219,7 +219,13 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
     folder = settings.runs_dir / record["run_id"]
     if "trace" in record["files"]:
         lines.append(("trace", str(folder / record["files"]["trace"])))
+    lines += [("warning", warning["message"]) for warning in record["environment"].get("warnings") or []]
     return [*lines, ("run", record["run_id"])]
+
+
+def _framework_text(framework: dict[str, Any]) -> str:
+    text, variant = f"{framework['name']} {framework['version']}", framework.get("variant")
+    return text if variant in {None, framework["name"]} else f"{text}  (variant {variant})"
 
 
 def _amount(result: dict[str, Any]) -> str:

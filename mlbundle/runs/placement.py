@@ -124,6 +124,7 @@ def _in_container(options: RunOptions, settings: Settings, what: Evaluated, repo
             settings,
             client,
             architecture=architecture,
+            framework=what.further,
             report=report,
         )
         image = resolve_image(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from mlbundle.errors import ReferenceNotFound, UsageError
-from mlbundle.resources import built_in_models
+from mlbundle.resources import built_in_models, generated_models
 
 if TYPE_CHECKING:
     from mlbundle.config import Settings
@@ -88,7 +88,16 @@ def _not_found(text: str, settings: Settings) -> ReferenceNotFound:
         return ReferenceNotFound(
             f"no file, folder or bundle is called {text!r}", hint=f"a repository is written oci://{text}"
         )
-    known = [*built_in_models(), *(entry.name for entry in Library(settings.data_dir).entries())]
+    if text in generated_models():
+        return ReferenceNotFound(
+            f"{text} is not here: it is too big to ship",
+            hint=f"`mlbundle generate {text}` makes a folder that can be run",
+        )
+    known = [
+        *built_in_models(),
+        *generated_models(),
+        *(entry.name for entry in Library(settings.data_dir).entries()),
+    ]
     close = difflib.get_close_matches(text.partition(":")[0], known, n=1)
     hint = f"did you mean {close[0]!r}? " if close else ""
     return ReferenceNotFound(

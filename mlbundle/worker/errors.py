@@ -48,3 +48,21 @@ def blamed_on_bundle(what: str) -> Iterator[None]:
             "{}: {}: {}".format(what, type(error).__name__, error),
             "worker.log has the traceback",
         ) from error
+
+
+@contextmanager
+def blamed_on_predictor(call: str, *, own: bool) -> Iterator[None]:
+    """Turn what a call of a predictor raises into the fault of the bundle whose `own` it is, else of the framework."""
+    try:
+        yield
+    except (WorkerError, MemoryError, BrokenPipeError):  # the last: the host is gone
+        raise
+    except (Exception, SystemExit) as error:
+        raise WorkerError(
+            "predictor-failed",
+            "{} of the {}: {}: {}".format(
+                call, "bundle's own predictor" if own else "predictor", type(error).__name__, error
+            ),
+            fault="bundle" if own else "framework",
+            hint="worker.log has the traceback",
+        ) from error

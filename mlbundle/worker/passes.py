@@ -7,8 +7,7 @@ import io
 import resource
 import sys
 import time
-from contextlib import contextmanager
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Sequence
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from mlbundle.wire import events
 from mlbundle.wire.job import Job
 from mlbundle.worker import registry
 from mlbundle.worker.emit import Emitter
-from mlbundle.worker.errors import WorkerError, blamed_on_bundle
+from mlbundle.worker.errors import blamed_on_bundle
 from mlbundle.worker.pipeline.build import add_batch_axis
 from mlbundle.worker.pipeline.stream import Stage, run_stream
 from mlbundle.worker.scenarios.base import Subject, Timings
@@ -44,7 +43,7 @@ def measure(job: Job, emitter: Emitter) -> None:
     batches = _pool(session, spans, emitter)
     emitter.phase("load", "done")
     subject = Subject(call=_caller(session), batches=batches, emitter=emitter, seed=job.seed)
-    with _framework_at_fault():
+    with session.blamed():
         outcome = scenario.run(subject)
     _send_latencies(emitter, "passes/00-warm-up", outcome.warm_up)
     _send_latencies(emitter, "passes/01-measure", outcome.measured)
@@ -78,9 +77,9 @@ def accuracy(job: Job, emitter: Emitter) -> None:
     outputs = _Outputs()
 
     def predict(_number: int, tensors: dict[str, Any]) -> list[Any]:
-        with _framework_at_fault():
+        with session.blamed():
             answer = session.predict(session.prepare(add_batch_axis([tensors])))
-        single = [np.array(array[0]) for array in session.in_order(answer)]
+            single = [np.array(array[0]) for array in session.in_order(answer)]
         outputs.take(single)
         return single
 
@@ -162,21 +161,6 @@ def _pool(session: Session, spans: SpanRecorder, emitter: Emitter) -> Sequence[A
         if size_bytes >= POOL_BYTES:
             break
     return batches
-
-
-@contextmanager
-def _framework_at_fault() -> Iterator[None]:
-    try:
-        yield
-    except (WorkerError, MemoryError, OSError):
-        raise
-    except Exception as error:
-        raise WorkerError(
-            "inference-failed",
-            "{}: {}".format(type(error).__name__, error),
-            fault="framework",
-            hint="see worker.log",
-        ) from error
 
 
 class _Progress:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager
 from typing import Any, Mapping
 
 from mlbundle.wire.job import Job
 from mlbundle.worker import registry
 from mlbundle.worker.dataset import Dataset, inside, open_dataset
-from mlbundle.worker.errors import bundle_error
+from mlbundle.worker.errors import blamed_on_predictor, bundle_error
 from mlbundle.worker.loading import load_class
 from mlbundle.worker.pipeline.build import Pipeline
 
@@ -36,12 +37,15 @@ class Session:
 
     def __init__(self, job: Job) -> None:
         assets = job.paths["assets"]
-        self.predictor = _predictor(job, assets)
+        self._own = job.model.predictor_file is not None
+        with blamed_on_predictor("the constructor", own=self._own):
+            self.predictor = _predictor(job, assets)
         files = {role: inside(assets, path) for role, path in job.model.files.items()}
         for role, path in files.items():
             if not os.path.exists(path):
                 raise bundle_error("asset-missing", "the {} {!r} is not in the bundle".format(role, path))
-        self.handle = self.predictor.open(files, _options(job))
+        with blamed_on_predictor("open()", own=self._own):
+            self.handle = self.predictor.open(files, _options(job))
         # What the framework says of itself: device, threads as it took them, providers; for the run record.
         self.facts: dict[str, Any] = dict(getattr(self.handle, "facts", {}))
         layers = self._layers(job)
@@ -97,7 +101,14 @@ class Session:
     def prepare(self, feeds: Mapping[str, Any]) -> Any:
         """Return a batch for `predict`, bound beforehand where the predictor can."""
         prepare = getattr(self.predictor, "prepare", None)
-        return feeds if prepare is None else prepare(self.handle, feeds)
+        if prepare is None:
+            return feeds
+        with blamed_on_predictor("prepare()", own=self._own):
+            return prepare(self.handle, feeds)
+
+    def blamed(self) -> AbstractContextManager[None]:
+        """Return what to run queries in: what `predict` raises is then the predictor's fault."""
+        return blamed_on_predictor("predict()", own=self._own)
 
     def predict(self, batch: Any) -> Any:
         """Run one batch."""
@@ -105,4 +116,5 @@ class Session:
 
     def close(self) -> None:
         """Release the model."""
-        self.predictor.close(self.handle)
+        with blamed_on_predictor("close()", own=self._own):
+            self.predictor.close(self.handle)

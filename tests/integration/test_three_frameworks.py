@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from framework_pythons import framework_cache
 
 QUICK = ("--duration", "300ms", "--warmup", "10ms")
 FRAMEWORKS = ("onnxruntime", "torch", "tensorflow")
+# TensorFlow's kernels for one image round differently from one processor to the next: by up to 1e-5 of an output near 0.
+TOLERANCE = ("--rtol", "1e-5", "--atol", "2e-5")
 FORMS = (*FRAMEWORKS, "torch-export", "torch-code", "tensorflow-frozen")
 
 pytestmark = [pytest.mark.engine, pytest.mark.network]
@@ -18,7 +21,13 @@ pytestmark = [pytest.mark.engine, pytest.mark.network]
 
 @pytest.fixture(autouse=True)
 def frameworks_home(all_images: Path, in_image_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The home with all images; its cache gets an environment for each framework the first time it is asked for."""
+    """The home with all images; the environments of the frameworks are shared with other tests."""
+    environments = in_image_home / "cache" / "envs"
+    if not environments.exists():
+        shared = framework_cache() / "envs"
+        shared.mkdir(parents=True, exist_ok=True)
+        environments.parent.mkdir(parents=True, exist_ok=True)
+        environments.symlink_to(shared, target_is_directory=True)
     return in_image_home
 
 
@@ -39,7 +48,7 @@ def test_every_form_of_the_model_says_the_same_in_every_framework_and_runtime(
         assert record["accuracy"]["samples"] == 360
         assert record["environment"]["framework"]["threads"] == 1
         runs.append(record["run_id"])
-    compared = cli("compare", *runs, "--check", "--json")
+    compared = cli("compare", *runs, *TOLERANCE, "--check", "--json")
     assert compared.status == 0, compared.stderr + compared.stdout
     rows = compared.document()["runs"]
     assert [row["differing_predictions"] for row in rows] == [0] * len(FORMS)
@@ -48,11 +57,11 @@ def test_every_form_of_the_model_says_the_same_in_every_framework_and_runtime(
     outputs = [load(frameworks_home, run)["output_0"] for run in runs]
     assert all(array.shape == (360, 10) for array in outputs)
     for array in outputs[1:]:
-        np.testing.assert_allclose(array, outputs[0], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(array, outputs[0], rtol=1e-5, atol=2e-5)
 
 
 def test_one_table_holds_both_runtimes_and_all_frameworks(cli, frameworks_home: Path) -> None:
-    table = cli("compare", "--model", "digits-cnn", "--format", "csv")
+    table = cli("compare", "--model", "digits-cnn", *TOLERANCE, "--format", "csv")
     assert table.status == 0, table.stderr
     lines = table.stdout.splitlines()[1:]
     for runtime in ("docker", "process"):

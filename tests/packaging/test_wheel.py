@@ -29,7 +29,10 @@ def test_the_wheel_carries_data_worker_and_licence(wheel) -> None:
         "mlbundle/_data/schemas/model.schema.json",
         "mlbundle/_data/manifests/models/digits-cnn/model.onnx",
         "mlbundle/_data/manifests/frameworks/onnxruntime.yml",
-        "mlbundle/_data/containers/onnxruntime/cpu/Dockerfile",
+        "mlbundle/_data/manifests/models/digits-cnn/tensorflow/saved_model/saved_model.pb",
+        "mlbundle/_data/manifests/generated/resnet50/recipe.yml",
+        "mlbundle/_data/containers/Dockerfile",
+        "mlbundle/_data/containers/torch/cpu/requirements-amd64.lock",
         "mlbundle/worker/supervisor.py",
         "mlbundle_tui/__init__.py",
     ):

@@ -33,7 +33,7 @@ def test_one_that_does_not_is_told_apart_from_none(tmp_path: Path, changed: dict
     folder = tree(tmp_path, **changed)
     with pytest.raises(EmulatorMissing, match="disabled or without flag F"):
         require_emulator(LOCAL, "arm64", folder)
-    with pytest.raises(EmulatorMissing, match="programs for ppc64le in a container$"):
+    with pytest.raises(EmulatorMissing, match=r"programs for ppc64le in a container$"):
         require_emulator(LOCAL, "ppc64le", folder)
 
 
