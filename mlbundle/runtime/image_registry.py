@@ -142,15 +142,14 @@ def push_image(
 
 def _push(client: Any, reference: RegistryReference, identifier: str, progress: Progress | None) -> str:
     """Name the image for its repository and push it; the name goes again when that fails. Returns the digest."""
-    known = inspect_image(client, _written(reference)) is not None
+    before = inspect_image(client, _written(reference))
     with _engine(client, reference, "push"):
         client.api.tag(identifier, engine_name_of(reference), reference.tag, force=True)
         try:
             lines = client.api.push(engine_name_of(reference), tag=reference.tag, stream=True, decode=True)
             digest = _follow(lines, reference, "push", progress)
         except BaseException:
-            if not known:
-                client.api.remove_image(_written(reference))
+            _give_back(client, _written(reference), before)
             raise
     if digest is None:
         raise EngineUnavailable(
@@ -190,7 +189,7 @@ class _Pull:
 
     def __exit__(self, *_: object) -> None:
         if not self._kept:
-            self._undo()
+            _give_back(self._client, self._asked, self._before)
 
     def keep(self) -> None:
         """Let what was pulled stay."""
@@ -231,20 +230,21 @@ class _Pull:
         repository, _, rest = self._asked.rpartition(separator)
         return repository, separator, rest
 
-    def _undo(self) -> None:
-        """Give the name back to the image that had it, or take it away; a failure here hides no other."""
-        import docker.errors
-        import requests.exceptions
 
-        now = inspect_image(self._client, self._asked)
-        repository, separator, rest = self._split()
-        try:
-            if self._before is None and now is not None:
-                self._client.api.remove_image(self._asked)
-            elif self._before is not None and separator == ":" and now != self._before:
-                self._client.api.tag(self._before["Id"], repository, rest, force=True)
-        except (docker.errors.APIError, requests.exceptions.RequestException):
-            return
+def _give_back(client: Any, name: str, before: dict[str, Any] | None) -> None:
+    """Let a name be what it was before something failed; a failure here hides no other."""
+    import docker.errors
+    import requests.exceptions
+
+    try:
+        now = inspect_image(client, name)
+        if before is None and now is not None:
+            client.api.remove_image(name)
+        elif before is not None and "@" not in name and (now is None or now["Id"] != before["Id"]):
+            repository, _, tag = name.rpartition(":")
+            client.api.tag(before["Id"], repository, tag, force=True)
+    except (EngineUnavailable, docker.errors.APIError, requests.exceptions.RequestException):
+        return
 
 
 def _ask_registry(client: Any, reference: RegistryReference) -> dict[str, Any]:

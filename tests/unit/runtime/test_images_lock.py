@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 
 from mlbundle.errors import StorageFailed
-from mlbundle.runtime.lock import ImageKey, LockedImage, read_images_lock, record_image
+from mlbundle.resources import load_schema
+from mlbundle.runtime.lock import (
+    ImageKey,
+    LockedImage,
+    RegistryName,
+    forget_image,
+    read_images_lock,
+    record_image,
+)
 
 KEY = ImageKey("onnxruntime", "1.31.1", "amd64", "cpu")
 IMAGE = LockedImage(
@@ -120,3 +130,82 @@ def test_fields_of_a_later_version_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "images.lock"
     path.write_text(entry(colour="blue", size_bytes=None))
     assert read_images_lock(path) == {KEY: IMAGE}
+
+
+REGISTRY = "host:5000/me/onnxruntime"
+FIRST, SECOND = (RegistryName(f"{REGISTRY}:{tag}", "sha256:" + tag * 64) for tag in "de")
+
+
+def test_the_file_of_the_first_version_is_read_and_says_nothing_more_when_written_again(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "images.lock"
+    first = {name: getattr(IMAGE, name) for name in ("ref", "config_digest", "base_image")}
+    first |= {"lock_sha256": IMAGE.lock_sha256, "built_at": IMAGE.built_at}
+    path.write_text(json.dumps({"schema": "mlbundle/images-lock/v1", "images": {str(KEY): first}}))
+    assert read_images_lock(path) == {KEY: IMAGE}
+    record_image(path, KEY, IMAGE)
+    assert json.loads(path.read_text())["images"][str(KEY)] == {**first, "source": "built"}
+
+
+def test_both_digests_are_kept_through_a_load_and_a_second_registry(tmp_path: Path) -> None:
+    path = tmp_path / "images.lock"
+    record_image(path, KEY, replace(IMAGE, registry=(FIRST,)))
+    record_image(path, KEY, replace(IMAGE, source="loaded", size_bytes=5))
+    record_image(path, KEY, replace(IMAGE, source="pulled", registry=(SECOND,)))
+    entry = read_images_lock(path)[KEY]
+    assert (entry.source, entry.registry) == ("pulled", (FIRST, SECOND))
+    # The bare digest of a tag that is known is nothing new; a tag that moved is.
+    record_image(
+        path, KEY, replace(IMAGE, registry=(RegistryName(f"{REGISTRY}@{FIRST.digest}", FIRST.digest),))
+    )
+    moved = RegistryName(FIRST.ref, index_digest="sha256:" + "f" * 64)
+    record_image(path, KEY, replace(IMAGE, registry=(moved,)))
+    assert read_images_lock(path)[KEY].registry == (SECOND, moved)
+    assert moved.digest == "sha256:" + "f" * 64
+
+
+def test_another_image_for_the_same_use_has_none_of_the_old_names(tmp_path: Path) -> None:
+    path = tmp_path / "images.lock"
+    record_image(path, KEY, replace(IMAGE, registry=(FIRST,)))
+    record_image(path, KEY, replace(IMAGE, config_digest="sha256:" + "c" * 64))
+    assert read_images_lock(path)[KEY].registry == ()
+
+
+def test_an_entry_can_be_forgotten_once(tmp_path: Path) -> None:
+    path = tmp_path / "images.lock"
+    record_image(path, KEY, IMAGE)
+    assert forget_image(path, KEY) is True
+    assert forget_image(path, KEY) is False
+    assert read_images_lock(path) == {}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"source": "found"},
+        {"size_bytes": -1},
+        {"size_bytes": True},
+        {"base_image": 5},
+        {"image_id": "latest"},
+        {"registry": {}},
+        {"registry": [{"ref": "a"}]},
+        {"registry": [{"ref": "a", "manifest_digest": "sha256:short"}]},
+        {"registry": [{"manifest_digest": "sha256:" + "d" * 64}]},
+    ],
+    ids=str,
+)
+def test_a_field_that_can_not_be_is_refused(tmp_path: Path, changes: dict[str, object]) -> None:
+    path = tmp_path / "images.lock"
+    path.write_text(entry(**changes))
+    with pytest.raises(StorageFailed):
+        read_images_lock(path)
+
+
+def test_the_file_is_what_its_schema_says(tmp_path: Path) -> None:
+    path = tmp_path / "images.lock"
+    record_image(path, KEY, replace(IMAGE, registry=(FIRST,), size_bytes=5, image_id="sha256:" + "9" * 64))
+    record_image(path, replace(KEY, architecture="arm64"), LockedImage("a:1", IMAGE.config_digest))
+    validator = Draft202012Validator(load_schema("images-lock"))
+    assert list(validator.iter_errors(json.loads(path.read_text()))) == []
+    assert not validator.is_valid(json.loads(entry(config_digest="latest")))

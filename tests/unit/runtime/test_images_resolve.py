@@ -12,7 +12,7 @@ from mlbundle.config import Settings
 from mlbundle.errors import EngineUnavailable, ImageMismatch, ImageMissing, UsageError
 from mlbundle.manifest.framework import FrameworkManifest, ImageChoice
 from mlbundle.runtime.images import resolve_image
-from mlbundle.runtime.lock import ImageKey, LockedImage, record_image
+from mlbundle.runtime.lock import ImageKey, LockedImage, RegistryName, record_image
 
 REF = "registry:5000/team/onnxruntime:1.2.3"
 REPOSITORY = "registry:5000/team/onnxruntime"
@@ -151,3 +151,52 @@ def test_an_engine_that_fails_is_not_a_missing_image(settings: Settings) -> None
 
     with pytest.raises(EngineUnavailable):
         resolve_image(framework(CONFIG), "amd64", "cpu", settings, Failing({}))
+
+
+IMAGE_KEY = ImageKey("onnxruntime", "1.2.3", "amd64", "cpu")
+PLATFORM = "--arch amd64 --accelerator cpu"
+KNOWN = RegistryName("elsewhere:5000/onnxruntime:1", MANIFEST)
+
+
+def test_both_digests_of_a_locked_image_are_told(settings: Settings) -> None:
+    record_image(settings.images_lock, IMAGE_KEY, LockedImage(REF, CONFIG, registry=(KNOWN,)))
+    image = resolve_image(
+        framework(None, "containers/x"), "amd64", "cpu", settings, FakeEngine({CONFIG: facts()})
+    )
+    assert (image.config_digest, image.manifest_digest, image.index_digest) == (CONFIG, MANIFEST, None)
+
+
+def test_a_registrys_digest_survives_a_file_when_the_lock_remembers_it(settings: Settings) -> None:
+    engine = FakeEngine({CONFIG: facts()})
+    with pytest.raises(ImageMissing):
+        resolve_image(framework(MANIFEST), "amd64", "cpu", settings, engine)
+    record_image(settings.images_lock, IMAGE_KEY, LockedImage(REF, CONFIG, registry=(KNOWN,)))
+    image = resolve_image(framework(MANIFEST), "amd64", "cpu", settings, engine)
+    assert (image.image_id, image.manifest_digest, image.source) == (CONFIG, MANIFEST, "manifest")
+    with pytest.raises(ImageMissing):
+        resolve_image(framework(OTHER), "amd64", "cpu", settings, engine)
+
+
+def test_an_engine_with_ids_of_its_own_is_asked_by_them_and_the_config_stays_the_pin(settings) -> None:
+    record_image(settings.images_lock, IMAGE_KEY, LockedImage(REF, CONFIG, image_id=INDEX))
+    image = resolve_image(
+        framework(None, "containers/x"), "amd64", "cpu", settings, FakeEngine({INDEX: facts(INDEX)})
+    )
+    assert (image.image_id, image.config_digest) == (INDEX, CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("entry", "hint"),
+    [
+        (
+            LockedImage(REF, CONFIG, source="pulled", registry=(KNOWN,)),
+            f"mlbundle images pull onnxruntime {PLATFORM} --from elsewhere:5000/onnxruntime@{MANIFEST}",
+        ),
+        (LockedImage(REF, CONFIG, source="loaded"), "load it again: mlbundle images load FILE"),
+    ],
+)
+def test_an_image_that_is_gone_comes_back_the_way_it_came(settings, entry, hint) -> None:
+    record_image(settings.images_lock, IMAGE_KEY, entry)
+    with pytest.raises(ImageMissing) as failure:
+        resolve_image(framework(None, "containers/x"), "amd64", "cpu", settings, FakeEngine({}))
+    assert failure.value.hint == hint
