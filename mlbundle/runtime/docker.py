@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from mlbundle.errors import EngineDied, EnvironmentLacks, WorkerHung
+from mlbundle.errors import EngineDied, EnvironmentLacks, ImageMissing, WorkerHung
 from mlbundle.platforms import usable_cpus
 from mlbundle.runtime.base import ExitState, Launch, WorkerLog, worker_variables
 from mlbundle.wire.job import ASSETS_IN_CONTAINER, WORKER_IN_CONTAINER
@@ -102,6 +102,13 @@ class DockerRuntime:
                 **arguments, host_config=host_config, stdin_open=True, detach=False, network_disabled=True
             )
             return DockerConnection(self._client, created["Id"], log)
+        except docker.errors.ImageNotFound as error:
+            self._give_up(launch.run_id, log)
+            raise ImageMissing(
+                f"the image {self._image.ref} went away after the run was planned",
+                where=self._image.image_id,
+                hint="build or pull it again; `mlbundle images list` shows which images are here",
+            ) from error
         except docker.errors.APIError as error:
             self._give_up(launch.run_id, log)
             raise EnvironmentLacks(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,13 @@ def test_other_signals_are_named(cli: Cli, tmp_path, number) -> None:
     if number == signal.SIGKILL and os.access("/proc/vmstat", os.R_OK):
         assert error["where"] == "measuring-process-killed"
         assert "not for want of memory" in error["message"]
+
+
+def test_what_a_pass_has_forked_does_not_hold_up_its_end(cli: Cli, tmp_path) -> None:
+    code = (
+        "import os, time\nif os.fork() == 0:\n    time.sleep(60)\n    os._exit(0)\nraise RuntimeError('over')"
+    )
+    begun = time.monotonic()
+    error = cli("run", make_bundle(tmp_path / "b", preprocess=code), *HERE, *QUICK).error(4, "worker-failed")
+    assert "over" in error["message"]
+    assert time.monotonic() - begun < 45
