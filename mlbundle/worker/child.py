@@ -13,7 +13,7 @@ from mlbundle.wire import events, frames
 from mlbundle.wire.job import Job, job_from_document
 from mlbundle.worker.emit import Emitter, claim_standard_streams
 from mlbundle.worker.errors import EXIT_COMPLETED, EXIT_OF_FAULT, MAX_TEXT, WorkerError
-from mlbundle.worker.memory import is_about_memory, out_of_memory
+from mlbundle.worker.memory import as_shortage, out_of_memory
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
@@ -35,24 +35,20 @@ def main(pass_name: str) -> int:
         _run(pass_name, job, emitter)
     except WorkerError as error:
         traceback.print_exc(file=sys.stderr)
-        return _report(
-            out_of_memory(pass_name, job, error.message) if is_about_memory(error) else error, emitter
-        )
+        return _report(as_shortage(error, pass_name, job) or error, emitter)
     except MemoryError as error:
         return _report(out_of_memory(pass_name, job, str(error)[:MAX_TEXT]), emitter)
     except BrokenPipeError:
         return EXIT_OF_FAULT["environment"]
     except Exception as error:  # noqa: BLE001 - whatever it is, the host must hear of it
         traceback.print_exc(file=sys.stderr)
-        emitter.event(
-            events.Failed(
-                reference="worker-internal",
-                message="{}: {}".format(type(error).__name__, error)[:MAX_TEXT],
-                hint="this is a mistake in mlbundle; worker.log has the traceback",
-                fault="mlbundle",
-            )
+        internal = WorkerError(
+            "worker-internal",
+            "{}: {}".format(type(error).__name__, error),
+            fault="mlbundle",
+            hint="this is a mistake in mlbundle; worker.log has the traceback",
         )
-        return EXIT_OF_FAULT["mlbundle"]
+        return _report(as_shortage(error, pass_name, job) or internal, emitter)
     return EXIT_COMPLETED
 
 

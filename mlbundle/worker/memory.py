@@ -18,6 +18,7 @@ _SAID = re.compile(
     r"std::bad_alloc|(?:cannot|can't|unable to|failed to) allocate\b|OOM when allocating|out of memory|\[Errno 12\]",
     re.IGNORECASE,
 )
+_NO_THREAD = "can't start new thread"
 # Control groups version 2 and 1 as a container sees its own; the kernel's count for the whole machine.
 _COUNTED_IN_CONTAINER = (
     ("/sys/fs/cgroup/memory.events", "oom_kill"),
@@ -39,9 +40,24 @@ def out_of_memory(pass_name: str, job: Job, detail: str = "") -> WorkerError:
     )
 
 
-def is_about_memory(error: WorkerError) -> bool:
-    """Return whether what a framework says means that an allocation failed."""
-    return error.reference != "out-of-memory" and _SAID.search(error.message) is not None
+def as_shortage(error: Exception, pass_name: str, job: Job) -> Any:
+    """Return the WorkerError of an exception that means that memory or threads ran out, None for any other."""
+    if isinstance(error, WorkerError) and error.reference == "out-of-memory":
+        return None
+    said = str(error)
+    if _SAID.search(said):
+        return out_of_memory(pass_name, job, said)
+    if _NO_THREAD not in said:
+        return None
+    # A thread needs memory for its stack and a number of its own.
+    if resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY:
+        return out_of_memory(pass_name, job, said)
+    return WorkerError(
+        "threads-exhausted",
+        "the {} pass can't start another thread".format(pass_name),
+        fault="environment",
+        hint="raise the setting pids, or --memory",
+    )
 
 
 def kills(job: Job) -> Any:
