@@ -67,7 +67,10 @@ if TYPE_CHECKING:
 )
 @click.option("--cpus", type=CPUS, default=None, help="Pin to these CPUs: 0 or 0,2 or 0-3.")
 @click.option(
-    "--memory", "memory_bytes", type=BYTES, help="Memory limit of the container: 2GiB.  [default: 2GiB]"
+    "--memory",
+    "memory_bytes",
+    type=BYTES,
+    help="Memory limit of the container, or of each process of the worker (Linux): 2GiB.  [default: 2GiB]",
 )
 @click.option(
     "--timeout", "hang_timeout_s", type=SECONDS, help="Longest silence of the worker.  [default: 2m]"

@@ -54,54 +54,6 @@ def test_all_files_of_a_run_belong_to_the_caller(cli, in_image_home) -> None:
     assert {path.stat().st_uid for path in folder.rglob("*")} == {os.getuid()}
 
 
-ISOLATION = {
-    "no network": (
-        "import socket\nsocket.create_connection(('192.0.2.1', 80), timeout=2)",
-        ("Network is unreachable",),
-    ),
-    "only a loopback device": (
-        "import os\nraise OSError(sorted(os.listdir('/sys/class/net')))",
-        ("['lo']",),
-    ),
-    "read-only root": ("open('/planted', 'w')", ("Read-only file system",)),
-    "read-only assets": (
-        "open(env['assets'] + '/planted', 'w')",
-        ("Read-only file system", "Permission denied"),
-    ),
-    "an unprivileged user": ("import os\nraise OSError(os.getuid(), os.getgid())", ("65534",)),
-    "no capabilities": (
-        "raise OSError([l for l in open('/proc/self/status') if l.startswith('CapBnd')])",
-        ("CapBnd:\\\\t0000000000000000", "CapBnd:\\t0000000000000000"),
-    ),
-    "no new privileges": (
-        "raise OSError([l for l in open('/proc/self/status') if l.startswith('NoNewPrivs')])",
-        ("NoNewPrivs:\\\\t1", "NoNewPrivs:\\t1"),
-    ),
-}
-
-
-@pytest.mark.parametrize("name", sorted(ISOLATION))
-def test_code_of_a_bundle_is_locked_in(cli, tmp_path, name) -> None:
-    code, expected = ISOLATION[name]
-    error = cli("run", probe(tmp_path, code), *DOCKER, *QUICK, "--json").error(4, "worker-failed")
-    assert error["fault"] == "bundle"
-    assert any(words in error["message"] for words in expected), error["message"]
-
-
-def test_a_container_over_its_memory_is_ended_and_named(cli, tmp_path) -> None:
-    bundle = probe(
-        tmp_path, "x = [bytearray(1 << 20) for _ in range(4096)]\nfor b in x: b[::4096] = b'x' * 256"
-    )
-    error = cli("run", bundle, *DOCKER, *QUICK, "--memory", "256MiB", "--json").error(4, "worker-failed")
-    assert "memory" in (error["message"] + (error["hint"] or ""))
-
-
-def test_a_container_can_not_fork_without_end(cli, tmp_path) -> None:
-    code = "import os, time\nfor _ in range(5000):\n    if os.fork() == 0: time.sleep(30); os._exit(0)"
-    error = cli("run", probe(tmp_path, code), *DOCKER, *QUICK, "--json").error(4, "worker-failed")
-    assert "BlockingIOError" in error["message"]
-
-
 def test_a_container_that_fills_its_disk_ends_typed(cli, tmp_path) -> None:
     code = "for i in range(10**6):\n    open(f'/tmp/{i}', 'wb').write(bytes(1 << 20))"
     limit = {"MLBUNDLE_SCRATCH_BYTES": str(20 << 20)}

@@ -134,9 +134,15 @@ def _failed(torch: Any, error: Exception) -> BaseException:
         return MemoryError(str(error))
     return bundle_error(
         "inference-failed",
-        "the model failed: {}: {}".format(type(error).__name__, error),
+        "the model failed: {}: {}".format(type(error).__name__, _cause(error)),
         "types and shapes of the inputs must be the model's; worker.log has the traceback",
     )
+
+
+def _cause(error: Exception) -> str:
+    """Return what a model raised; of the traceback that TorchScript puts into its messages, the last line."""
+    lines = str(error).strip().splitlines() or [""]
+    return lines[-1] if any("TorchScript" in line for line in lines[:4]) else str(error)
 
 
 def _set_up(torch: Any, threads: int, *, gpu: bool) -> None:
