@@ -6,7 +6,16 @@ PYTEST_ARGS ?=
 BIN := .venv/bin
 STAMP := .venv/.complete
 UV_COMPILE := $(UV) pip compile --quiet --generate-hashes --no-header --no-annotate
-IMAGE := containers/onnxruntime/cpu
+# framework/accelerator/architecture of every lock of an image.
+IMAGE_LOCKS := \
+    onnxruntime/cpu/amd64 onnxruntime/cpu/arm64 onnxruntime/gpu/amd64 \
+    torch/cpu/amd64 torch/gpu/amd64 \
+    tensorflow/cpu/amd64 tensorflow/cpu/arm64 tensorflow/gpu/amd64
+# torch's builds without CUDA are not on PyPI: a page or a folder that has them.
+TORCH_CPU_WHEELS ?= https://download.pytorch.org/whl/cpu/torch/
+MACHINE_amd64 := x86_64
+MACHINE_arm64 := aarch64
+LINKS_torch_cpu = --find-links $(TORCH_CPU_WHEELS)
 
 .PHONY: help venv demo test check format locks clean
 .DEFAULT_GOAL := help
@@ -34,10 +43,15 @@ format: $(STAMP) ## Format the code.
 locks: ## Resolve all hash-locked requirements anew (needs uv).
 	$(UV_COMPILE) --universal --python-version 3.11 --extra dev --extra onnxruntime \
 	    pyproject.toml requirements/dev.in --output-file requirements/dev.lock
-	$(UV_COMPILE) --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
-	    $(IMAGE)/requirements.in --output-file $(IMAGE)/requirements-amd64.lock
-	$(UV_COMPILE) --python-version 3.11 --python-platform aarch64-manylinux_2_28 \
-	    $(IMAGE)/requirements.in --output-file $(IMAGE)/requirements-arm64.lock
+	$(foreach lock,$(IMAGE_LOCKS),$(call lock_image,$(subst /, ,$(lock))))
+
+# Called with the three words of one of IMAGE_LOCKS; the empty line ends each command.
+define lock_image
+$(UV_COMPILE) --python-version 3.11 --python-platform $(MACHINE_$(word 3,$1))-manylinux_2_28 \
+	    $(LINKS_$(word 1,$1)_$(word 2,$1)) containers/$(word 1,$1)/$(word 2,$1)/requirements.in \
+	    --output-file containers/$(word 1,$1)/$(word 2,$1)/requirements-$(word 3,$1).lock
+	
+endef
 
 clean: ## Remove .venv, caches and built files.
 	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
