@@ -56,7 +56,7 @@ def lock_of(home: Path) -> dict[ImageKey, LockedImage]:
 @pytest.fixture
 def copied(engine: Any, image_home: Path, home: Path) -> Iterator[tuple[ImageKey, str]]:
     """A copy of the session's image with an id of its own, pinned in the lock of this test's home."""
-    ((key, built),) = lock_of(image_home).items()
+    key, built = next(item for item in lock_of(image_home).items() if item[0].framework == "onnxruntime")
     dockerfile = f"FROM {built.config_digest}\nLABEL test={uuid.uuid4().hex}\n".encode()
     lines = list(engine.api.build(fileobj=io.BytesIO(dockerfile), rm=True, forcerm=True, decode=True))
     identifier = next(line["aux"]["ID"] for line in lines if "aux" in line)
