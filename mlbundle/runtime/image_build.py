@@ -6,10 +6,8 @@ image has no Python. The recipe is written for the classic builder, which every 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-import tarfile
 import tempfile
 import time
 from collections import deque
@@ -18,25 +16,25 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from mlbundle.errors import DigestMismatch, ImageBuildFailed, MlbundleError, StorageFailed, UsageError
+from mlbundle.errors import DigestMismatch, ImageBuildFailed, MlbundleError, StorageFailed
 from mlbundle.files import locked, storage_failed
-from mlbundle.manifest.select import select_image
 from mlbundle.platforms import normalise_architecture
-from mlbundle.resources import resource_folder
 from mlbundle.runtime.engine import engine_client
-from mlbundle.runtime.lock import ImageKey, LockedImage, record_image
-from mlbundle.runtime.recipe import Recipe, find_recipe
+from mlbundle.runtime.image_plan import BuildPlan, plan_build, write_context
+from mlbundle.runtime.lock import LockedImage, record_image
 from mlbundle.runtime.requirements import hash_mismatch
 from mlbundle.runtime.wheelhouse import PythonTarget, ensure_wheelhouse, forget, wheels_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from mlbundle.config import Settings
     from mlbundle.manifest.framework import FrameworkManifest
 
     Report = Callable[[str], None]
+
+__all__ = ["STAGE_LABEL", "BuildPlan", "BuiltImage", "build_image", "plan_build"]
 
 STAGE_LABEL = "io.mlbundle.stage"
 """On every stage of a recipe; `build` on those that are left over when the build is done."""
@@ -49,49 +47,13 @@ _TAIL_LINES = 12
 _HEARD_LINES = 400
 _FULL = "no space left on device"
 _LONG_STEP = re.compile(r"Step \d+/\d+ : (?:FROM|COPY|RUN) ")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _STAGE_ID = re.compile(r"^ ---> ([0-9a-f]{12})$", re.MULTILINE)
 # Runs in the base image on whatever Python it has: 3.6 must be able to read it.
 _PROBE = (
     "import json, os, sys, venv, ensurepip; "
     "print(json.dumps([sys.version_info[0], sys.version_info[1], os.confstr('CS_GNU_LIBC_VERSION')]))"
 )
-
-
-@dataclass(frozen=True)
-class BuildPlan:
-    """What will be built, from what; `lock_sha256` is hexadecimal."""
-
-    key: ImageKey
-    ref: str
-    recipe: Recipe
-    lock_sha256: str
-    base_image: str
-
-    def arguments(self) -> dict[str, str]:
-        """Return the build arguments of the recipe."""
-        return {
-            "BASE_IMAGE": self.base_image,
-            "RECIPE": self.recipe.name,
-            "FRAMEWORK": self.key.framework,
-            "VERSION": self.key.version,
-            "ARCHITECTURE": self.key.architecture,
-            "ACCELERATOR": self.key.accelerator,
-            "TITLE": self.recipe.title,
-            "LICENSE": self.recipe.licence,
-            "LOCK_SHA256": self.lock_sha256,
-        }
-
-    def to_document(self) -> dict[str, Any]:
-        """Return the plan as JSON-ready values; files by their name in the installed data."""
-        root = resource_folder("containers").resolve().parent
-        return {
-            **asdict(self.key),
-            "ref": self.ref,
-            "base_image": self.base_image,
-            "recipe": self.recipe.lock.parent.relative_to(root).as_posix(),
-            "lock": self.recipe.lock.relative_to(root).as_posix(),
-            "lock_sha256": self.lock_sha256,
-        }
 
 
 @dataclass(frozen=True)
@@ -119,30 +81,6 @@ class BuiltImage:
             "built_at": self.built_at,
             "log": str(self.log),
         }
-
-
-def plan_build(
-    framework: FrameworkManifest, accelerator: str, architecture: str, base_image: str | None = None
-) -> BuildPlan:
-    """Find recipe, lock and base image of a framework's image; touches neither engine nor network.
-
-    Raises ImageMissing where the manifest has no image, UsageError where it has no recipe that we ship.
-    """
-    architecture = normalise_architecture(architecture)
-    choice = select_image(framework, architecture, accelerator)
-    key = ImageKey(framework.name, framework.version, architecture, accelerator)
-    if choice.build is None:
-        raise UsageError(
-            f"the framework manifest names no recipe for {key}", hint=f"pull {choice.image} instead"
-        )
-    recipe = find_recipe(choice.build, architecture)
-    return BuildPlan(
-        key=key,
-        ref=choice.image,
-        recipe=recipe,
-        lock_sha256=hashlib.sha256(recipe.lock.read_bytes()).hexdigest(),
-        base_image=base_image or recipe.default_base(),
-    )
 
 
 def build_image(
@@ -289,7 +227,7 @@ class _Build:
         started = time.monotonic()
         self._settings.cache_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=self._settings.cache_dir) as context:
-            _write_context(context, self._plan, wheels)
+            write_context(context, self._plan, wheels)
             context.seek(0)
             answer = self._api.build(
                 fileobj=context,
@@ -316,7 +254,9 @@ class _Build:
         tail: deque[str] = deque(maxlen=_TAIL_LINES)
         with self._log.open("a", encoding="utf-8") as log:
             for item in stream:
-                text = str(item.get("stream") or item.get("status") or item.get("error") or "").rstrip()
+                said = str(item.get("stream") or item.get("status") or item.get("error") or "")
+                # What goes to a program's standard error comes in red.
+                text = _COLOUR.sub("", said).rstrip()
                 self._layers |= set(_STAGE_ID.findall(text))
                 if text and "progressDetail" not in item:
                     log.write(text + "\n")
@@ -384,25 +324,6 @@ class _Build:
                 if identifier.removeprefix("sha256:")[:12] in self._layers:
                     with suppress(docker.errors.APIError):
                         self._api.remove_image(identifier)
-
-
-def _write_context(stream: Any, plan: BuildPlan, wheels: Sequence[Path]) -> None:
-    """Write the build context as a tar; the same content makes the same bytes."""
-    with tarfile.open(fileobj=stream, mode="w") as archive:
-        for name, path in _context_files(plan, wheels):
-            member = tarfile.TarInfo(name)
-            member.size, member.mode = path.stat().st_size, 0o644
-            with path.open("rb") as content:
-                archive.addfile(member, content)
-
-
-def _context_files(plan: BuildPlan, wheels: Sequence[Path]) -> Iterator[tuple[str, Path]]:
-    recipe = plan.recipe
-    yield "Dockerfile", recipe.dockerfile
-    yield f"{recipe.name}/check.py", recipe.check
-    yield f"{recipe.name}/{plan.key.accelerator}/{recipe.lock.name}", recipe.lock
-    for path in wheels:
-        yield f"wheels/{path.name}", path
 
 
 def _split_ref(ref: str) -> tuple[str, str | None]:

@@ -20,7 +20,7 @@ from mlbundle.config import Settings
 from mlbundle.errors import DigestMismatch, ImageBuildFailed, ImageMismatch
 from mlbundle.manifest.framework import FrameworkManifest, ImageChoice
 from mlbundle.resources import resource_folder
-from mlbundle.runtime import image_build, recipe, wheelhouse
+from mlbundle.runtime import image_plan, recipe, wheelhouse
 from mlbundle.runtime.images import build_image, built_in_framework, plan_build, resolve_image
 
 pytestmark = pytest.mark.engine
@@ -164,7 +164,7 @@ def tiny_framework(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Framework
     lock = locked_line("tiny", "1.0", tiny_wheel(wheels, "tiny", "1.0"))
     lock += locked_line("nvidia-tiny", "9.9", tiny_wheel(wheels, "nvidia-tiny", "9.9", files=driver))
     (folder / "requirements-amd64.lock").write_text(lock)
-    for module in (image_build, recipe):
+    for module in (image_plan, recipe):
         monkeypatch.setattr(module, "resource_folder", lambda _name: root)
     choice = ImageChoice("mlbundle-test/tiny:1.0", build="containers/tiny/gpu")
     return FrameworkManifest("tiny", "1.0", containers={"amd64": {"gpu": choice}})

@@ -26,7 +26,8 @@ from mlbundle.errors import (
 from mlbundle.manifest.framework import FrameworkManifest, ImageChoice
 from mlbundle.runtime import engine as engine_module
 from mlbundle.runtime import image_build, wheelhouse
-from mlbundle.runtime.image_build import _split_ref, _write_context, build_image, plan_build
+from mlbundle.runtime.image_build import _split_ref, build_image, plan_build
+from mlbundle.runtime.image_plan import write_context
 from mlbundle.runtime.images import _repository, built_in_framework
 from mlbundle.runtime.requirements import hash_mismatch, index_hint
 from mlbundle.runtime.wheelhouse import PythonTarget, ensure_wheelhouse, wheels_of
@@ -179,22 +180,23 @@ def test_a_full_disk_of_the_engine_is_told_from_a_failed_build(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, item: dict[str, str]
 ) -> None:
     stopped = {"error": "The command '/bin/sh -c python3' returned a non-zero code: 1"}
-    monkeypatch.setattr(image_build, "engine_client", lambda _timeout_s: FullEngine([item, stopped]))
-    plan = plan_build(built_in_framework("onnxruntime"), "cpu", "amd64")
-    for name, version in wheelhouse.pinned(plan.recipe.lock):
-        tiny_wheel(tmp_path, name, version)
-    settings = Settings(tmp_path / "data", tmp_path / "cache", tmp_path / "config")
+    engine = FullEngine([item, stopped])
     with pytest.raises(StorageFailed, match="the engine's disk is full") as failure:
-        build_image(
-            built_in_framework("onnxruntime"),
-            "cpu",
-            "amd64",
-            settings,
-            base_image="base:1",
-            wheelhouse=tmp_path,
-        )
+        build_on(engine, tmp_path, monkeypatch)
     assert "docker system df" in (failure.value.hint or "")
     assert "o space left" in Path(failure.value.where or "").read_text()
+    # The base of this engine came from a registry.
+    assert engine.labels == {"org.opencontainers.image.base.digest": "sha256:" + "b" * 64}
+
+
+def build_on(engine: object, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Build the image of ONNX Runtime on an engine that is none, of wheels that are none."""
+    monkeypatch.setattr(image_build, "engine_client", lambda _timeout_s: engine)
+    framework = built_in_framework("onnxruntime")
+    for name, version in wheelhouse.pinned(plan_build(framework, "cpu", "amd64").recipe.lock):
+        tiny_wheel(folder, name, version)
+    settings = Settings(folder / "data", folder / "cache", folder / "config")
+    build_image(framework, "cpu", "amd64", settings, base_image="base:1", wheelhouse=folder)
 
 
 class FullEngine:
@@ -204,8 +206,9 @@ class FullEngine:
         self.api = self
         self._answers = answers
 
-    def inspect_image(self, name: str) -> dict[str, str]:
-        return {"Architecture": "amd64", "Id": "sha256:" + "0" * 64}
+    def inspect_image(self, name: str) -> dict[str, object]:
+        digests = ["host:5000/base@sha256:" + "b" * 64]
+        return {"Architecture": "amd64", "Id": "sha256:" + "0" * 64, "RepoDigests": digests}
 
     def create_host_config(self, **options: object) -> dict[str, object]:
         return options
@@ -226,7 +229,8 @@ class FullEngine:
     def images(self, **options: object) -> list[dict[str, str]]:
         return []
 
-    def build(self, **options: object) -> Iterator[dict[str, str]]:
+    def build(self, *, labels: dict[str, str], **options: object) -> Iterator[dict[str, str]]:
+        self.labels = labels
         return iter(self._answers)
 
     def close(self) -> None: ...
@@ -247,7 +251,7 @@ def test_the_same_files_make_the_same_context(tmp_path: Path) -> None:
     contexts = []
     for _ in range(2):
         stream = io.BytesIO()
-        _write_context(stream, plan, wheels)
+        write_context(stream, plan, wheels)
         contexts.append(stream.getvalue())
         wheels[0].touch()
     assert contexts[0] == contexts[1]
