@@ -189,14 +189,32 @@ def test_a_full_disk_of_the_engine_is_told_from_a_failed_build(
     assert engine.labels == {"org.opencontainers.image.base.digest": "sha256:" + "b" * 64}
 
 
-def build_on(engine: object, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def build_on(engine: object, folder: Path, monkeypatch: pytest.MonkeyPatch, home: Path | None = None) -> None:
     """Build the image of ONNX Runtime on an engine that is none, of wheels that are none."""
     monkeypatch.setattr(image_build, "engine_client", lambda _timeout_s: engine)
     framework = built_in_framework("onnxruntime")
     for name, version in wheelhouse.pinned(plan_build(framework, "cpu", "amd64").recipe.lock):
         tiny_wheel(folder, name, version)
-    settings = Settings(folder / "data", folder / "cache", folder / "config")
+    home = home or folder
+    settings = Settings(home / "data", home / "cache", home / "config")
     build_image(framework, "cpu", "amd64", settings, base_image="base:1", wheelhouse=folder)
+
+
+def test_wheels_of_the_cache_that_turn_out_damaged_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = PIP_SAID.format(a="a" * 64, b="b" * 64, c="c" * 64)
+    engine = FullEngine([{"stream": said}, {"error": "returned a non-zero code: 1"}])
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(DigestMismatch, match=r"numpy==2\.4\.6"):
+        build_on(engine, tmp_path / "mine", monkeypatch)
+    assert list((tmp_path / "mine").glob("*.whl")), "a folder of the user's is left alone"
+    cached = tmp_path / "cache" / "wheels" / "0123"
+    cached.mkdir(parents=True)
+    with pytest.raises(DigestMismatch) as failure:
+        build_on(engine, cached, monkeypatch, home=tmp_path)
+    assert not cached.exists()
+    assert "build again" in (failure.value.hint or "")
 
 
 class FullEngine:
