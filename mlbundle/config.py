@@ -39,7 +39,7 @@ class Settings:
 
     @property
     def images_lock(self) -> Path:
-        """File with the digests of the images that were built on this machine."""
+        """File with the digests of the images that were built, pulled or loaded on this machine."""
         return self.data_dir / "images.lock"
 
     def to_document(self) -> dict[str, Any]:

@@ -135,7 +135,7 @@ class DockerRuntime:
         return {
             "isolation": level,
             "summary": (
-                f"Docker, {level} image; no network, read-only root, no capabilities, "
+                f"container, {level} image; no network, read-only root, no capabilities, "
                 f"user {USER}, memory, process and CPU limits"
             ),
             "network": False,

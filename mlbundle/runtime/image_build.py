@@ -279,6 +279,7 @@ class _Build:
             base_image=self._plan.base_image,
             lock_sha256=self._plan.lock_sha256,
             built_at=built_at,
+            size_bytes=int(facts["Size"]),
         )
         record_image(self._settings.images_lock, self._plan.key, entry)
         return BuiltImage(self._plan, facts["Id"], int(facts["Size"]), built_at, self._log)

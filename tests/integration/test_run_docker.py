@@ -187,7 +187,9 @@ def private_engine(engine, in_image_home, tmp_path_factory):
             time.sleep(0.1)
         client = docker.DockerClient(base_url=f"unix://{socket}", timeout=60)
         lock = json.loads((in_image_home / "data" / "images.lock").read_text())
-        (digest,) = [entry["config_digest"] for entry in lock["images"].values()]
+        (digest,) = [
+            entry["config_digest"] for key, entry in lock["images"].items() if key.startswith("onnxruntime/")
+        ]
         client.images.load(engine.images.get(digest).save(chunk_size=1 << 22))
         client.close()
         yield f"unix://{socket}", daemon
