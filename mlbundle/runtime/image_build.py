@@ -320,7 +320,8 @@ class _Build:
         import requests.exceptions
 
         with suppress(docker.errors.APIError, requests.exceptions.RequestException):
-            left = self._api.images(filters={"dangling": True, "label": f"{STAGE_LABEL}=build"})
+            # With any value: a build that fails in the last stage leaves that one.
+            left = self._api.images(filters={"dangling": True, "label": STAGE_LABEL})
             for identifier in (image["Id"] for image in left):
                 if identifier.removeprefix("sha256:")[:12] in self._layers:
                     with suppress(docker.errors.APIError):

@@ -9,6 +9,7 @@ import re
 import shutil
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -174,7 +175,7 @@ def stages_of(engine: Any, log: Path) -> set[str]:
     """Stages that a build left in the engine without a name; others may be building here at the same time."""
     named = set(re.findall(r"^ ---> ([0-9a-f]{12})$", log.read_text(), re.MULTILINE))
     assert named, "the log names no stages"
-    left = engine.api.images(filters={"dangling": True, "label": "io.mlbundle.stage=build"})
+    left = engine.api.images(filters={"dangling": True, "label": "io.mlbundle.stage"})
     return {image["Id"].removeprefix("sha256:")[:12] for image in left} & named
 
 
@@ -213,6 +214,16 @@ def test_a_wheel_with_other_bytes_than_the_lock_states_ends_the_build(
     (log,) = (settings.data_dir / "logs").iterdir()
     assert "COPY --from=build" not in log.read_text()
     assert stages_of(engine, log) == set()
+    assert not settings.images_lock.exists()
+
+
+def test_an_image_whose_framework_is_of_another_version_is_not_made(
+    engine, settings, tiny_framework, tmp_path
+) -> None:
+    newer = replace(tiny_framework, version="2.0")
+    with pytest.raises(ImageBuildFailed, match=r"check\.py") as failure:
+        build_image(newer, "gpu", "amd64", settings, base_image=BASE_IMAGE, wheelhouse=tmp_path / "wheels")
+    assert stages_of(engine, Path(failure.value.where or "")) == set()
     assert not settings.images_lock.exists()
 
 
