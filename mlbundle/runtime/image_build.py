@@ -24,6 +24,7 @@ from mlbundle.runtime.image_plan import BuildPlan, plan_build, write_context
 from mlbundle.runtime.lock import LockedImage, record_image
 from mlbundle.runtime.requirements import hash_mismatch
 from mlbundle.runtime.wheelhouse import PythonTarget, ensure_wheelhouse, forget, wheels_of
+from mlbundle.store.bundles import Hold
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -119,6 +120,7 @@ class _Build:
         self._network = network
         self._report = report
         self._layers: set[str] = set()
+        self._hold: Hold | None = None
         self._labels: dict[str, str] = {}
         self._said: deque[str] = deque(maxlen=_HEARD_LINES)
         started = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
@@ -149,6 +151,8 @@ class _Build:
 
     def _build_with(self, wheelhouse: Path) -> str:
         """Build the image with the wheels of a folder; a damaged folder of the cache is filled anew next time."""
+        # Held until this build is gone: nobody collects them meanwhile.
+        self._hold = Hold(wheelhouse)
         wheels = wheels_of(wheelhouse, self._plan.recipe.lock)
         size_bytes = sum(path.stat().st_size for path in wheels)
         self._report(f"giving {len(wheels)} wheels to the engine ({size_bytes / 1e6:.0f} MB)")

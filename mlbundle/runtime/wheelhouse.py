@@ -22,6 +22,7 @@ from mlbundle.errors import ImageBuildFailed, StorageFailed
 from mlbundle.files import locked, storage_failed
 from mlbundle.runtime.commands import TAIL_LINES, call
 from mlbundle.runtime.requirements import hash_mismatch, index_hint, not_found
+from mlbundle.store.cached import note_use
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,6 +67,7 @@ def ensure_wheelhouse(
     with locked(folder.with_name(f".{folder.name}.lock")):
         if folder.is_dir():
             report(f"wheels for Python {_dotted(target)} are in the cache")
+            note_use(folder)
         else:
             report(f"downloading the wheels for Python {_dotted(target)}")
             _download(folder, lock, target, report)
