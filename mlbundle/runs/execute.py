@@ -176,14 +176,17 @@ class Execution:
 
     def _check_framework(self, hello: Hello) -> None:
         """Refuse an environment whose framework is not one that the manifest allows (a foreign `--python`)."""
-        wanted = self._plan.model.framework
         distributions = hello.facts["distributions"]
-        installed = next(
-            (distributions[name] for name in distribution_names(wanted.name) if name in distributions), None
-        )
-        if installed is not None and not VersionConstraint.parse(wanted.version).allows(installed):
+        for name in distribution_names(self._plan.model.framework.name):
+            if name in distributions:
+                self._require_version(distributions[name])
+                return
+
+    def _require_version(self, found: str) -> None:
+        wanted = self._plan.model.framework
+        if not VersionConstraint.parse(wanted.version).allows(found):
             raise EnvironmentLacks(
-                f"the worker has {wanted.name} {installed}, the manifest wants {wanted.version}",
+                f"the worker has {wanted.name} {found}, the manifest wants {wanted.version}",
                 where="/framework/version",
                 hint="leave out --python, or install a version that fits",
             )

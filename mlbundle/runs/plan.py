@@ -6,8 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mlbundle.errors import UsageError
-from mlbundle.manifest.select import select_variant, variant_name
+from mlbundle.errors import BundleCorrupt, UsageError
+from mlbundle.manifest.select import framework_matches, select_variant, variant_name
 from mlbundle.resources import built_in_models
 from mlbundle.runs.folder import new_run_id
 from mlbundle.runs.placement import Evaluated, place
@@ -161,10 +161,18 @@ def _evaluated(bundle: StoredBundle, options: RunOptions, settings: Settings) ->
     model = select_variant(whole, options.framework)
     key, top = model.framework.name.lower(), whole.framework.name.lower()
     path = FRAMEWORK_PATH if key == top else further_framework_path(key)
+    framework = load_framework(bundle.folder / path).require()
+    # Packing sees to it; a bundle of somebody else may say anything.
+    if not framework_matches(model.framework, framework):
+        raise BundleCorrupt(
+            f"the model needs {model.framework.name} {model.framework.version}, and the framework manifest is of "
+            f"{framework.name} {framework.version}",
+            where=f"{options.reference}!{path}",
+        )
     return Evaluated(
         bundle=bundle,
         model=model,
-        framework=load_framework(bundle.folder / path).require(),
+        framework=framework,
         variant=variant_name(whole, options.framework),
         further=None if key == top else key,
         trusted=options.trust or _is_built_in(bundle, model.name, settings),

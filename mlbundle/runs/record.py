@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mlbundle.wire.events import Hello
 
 SCHEMA = "mlbundle/run/v1"
+_LONGEST_VERSION = 128
 
 
 @dataclass
@@ -68,9 +69,11 @@ def build_record(plan: RunPlan, status: str, findings: Findings) -> dict[str, An
         },
         "framework": {
             "name": plan.framework.name,
-            "version": _framework_version(plan, findings),
+            "version": framework_version(plan, findings),
             "variant": plan.variant,
         },
+        "architecture": plan.architecture,
+        "accelerator": options.accelerator,
         "runtime": plan.runtime.name,
         "isolation": isolation["isolation"],
         "image": None
@@ -136,11 +139,20 @@ def partial_record(run_id: str, job: Mapping[str, Any], first_event: Mapping[str
     }
 
 
-def _framework_version(plan: RunPlan, findings: Findings) -> str:
-    """Return the version that really ran: the one installed in the worker's environment."""
+def framework_version(plan: RunPlan, findings: Findings) -> str:
+    """Return the version that really ran: the one installed in the worker's environment, else what the framework says.
+
+    A framework that comes with its bundle is of the version that its manifest states; of another one that says nothing
+    it is unknown.
+    """
     installed = (findings.hello.facts.get("distributions") or {}) if findings.hello is not None else {}
-    named = (installed[name] for name in distribution_names(plan.framework.name) if name in installed)
-    return str(next(named, plan.framework.version))
+    for name in distribution_names(plan.framework.name):
+        if name in installed:
+            return str(installed[name])
+    said = findings.framework.get("version") if isinstance(findings.framework, dict) else None
+    if isinstance(said, str):
+        return redact(said[:_LONGEST_VERSION])
+    return plan.framework.version if plan.model.predictor is not None else "unknown"
 
 
 def _iso(moment: datetime) -> str:
