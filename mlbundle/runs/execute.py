@@ -14,18 +14,13 @@ from mlbundle.analysis.claims import check_accuracy, validity_reasons
 from mlbundle.errors import EnvironmentLacks, MlbundleError, ProtocolBroken, StorageFailed, internal_error
 from mlbundle.manifest.framework import distribution_names
 from mlbundle.manifest.versions import VersionConstraint
-from mlbundle.runs.collect import (
-    Timeline,
-    clock_offset_ns,
-    collect_measure,
-    read_accuracy,
-    read_measure,
-    write_trace,
-)
+from mlbundle.runs.collect import Timeline, clock_offset_ns, write_trace
 from mlbundle.runs.environment import Surroundings
 from mlbundle.runs.folder import JOB, WORKER_LOG, RunFolder
+from mlbundle.runs.measured import read_accuracy
 from mlbundle.runs.queue import MachineLock
 from mlbundle.runs.record import Findings, build_record
+from mlbundle.runs.results import collect_result
 from mlbundle.runtime.conversation import Watch, converse
 from mlbundle.store.database import RunDatabase
 from mlbundle.wire.clocks import clock_snapshot
@@ -198,28 +193,28 @@ class Execution:
         yield event
 
     def _collect(self, folder: RunFolder) -> None:
-        if "measure" not in self._results:
-            raise ProtocolBroken(
-                "the worker finished without a result", hint="see worker.log in the run's folder"
-            )
-        values = self._results["measure"].values
-        measured = read_measure(values)
-        findings = self._findings
-        findings.framework = values.get("framework")
-        findings.result = collect_measure(folder.path, measured)
-        findings.resources = {"worker_peak_memory_bytes": measured.peak_memory_bytes}
+        options, findings = self._plan.options, self._findings
+        findings.result, processes = collect_result(
+            folder.path, self._results, options.scenario, options.scenario_options or {}
+        )
+        measured = processes[0]
+        findings.framework = measured.values.get("framework")
+        findings.resources = {
+            "worker_peak_memory_bytes": max(process.peak_memory_bytes for process in processes)
+        }
         findings.validity_reasons = validity_reasons(
-            queries=measured.queries,
+            queries=measured.headline.queries,
             # A warm-up of a length that the user chose is the user's to judge; the record says whether it settled.
-            settled=measured.warm_up_settled or self._warm_up_chosen(),
+            settled=all(p.warm_up_settled for p in processes) or self._warm_up_chosen(),
             concurrent=self._plan.options.concurrent,
             emulated=self._plan.architecture if self._plan.emulated else None,
         )
         self._clocks = (self._clocks[0], clock_snapshot())
         if self._plan.options.trace_level != "none":
-            timeline = Timeline(self._phases.spans(), self._windows, self._clocks, measured.traced_queries)
+            traced = measured.headline.traced_queries
+            timeline = Timeline(self._phases.spans(), self._windows, self._clocks, traced)
             write_trace(folder.path, self._plan, findings, timeline)
-        findings.passes = _passes(folder)
+        findings.passes = _passes(folder, measured.headline.folder)
         findings.files |= {name: file for name, file in _FILES.items() if (folder.path / file).is_file()}
 
     def _warm_up_chosen(self) -> bool:
@@ -255,17 +250,19 @@ class Execution:
 _FILES = {"job": JOB, "outputs": "outputs.npz", "log": WORKER_LOG, "events": "events.jsonl"}
 
 
-def _passes(folder: RunFolder) -> list[dict[str, Any]]:
-    kinds = {"00-warm-up": "warm-up", "01-measure": "measure", "02-accuracy": "accuracy"}
-    return [
-        {
-            "kind": kind,
-            "files": sorted(f"passes/{name}/{p.name}" for p in (folder.path / "passes" / name).iterdir()),
-            "headline": kind == "measure",
-        }
-        for name, kind in kinds.items()
-        if (folder.path / "passes" / name).is_dir()
-    ]
+def _passes(folder: RunFolder, headline: str) -> list[dict[str, Any]]:
+    """Return the passes of a run in order, by the folders of their files."""
+    found = []
+    for path in sorted((folder.path / "passes").iterdir()):
+        place = f"passes/{path.name}"
+        found.append(
+            {
+                "kind": path.name.partition("-")[2],
+                "files": sorted(f"{place}/{file.name}" for file in path.iterdir()),
+                "headline": place == headline,
+            }
+        )
+    return found
 
 
 def _failed_event(error: MlbundleError) -> Failed:

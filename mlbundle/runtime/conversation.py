@@ -23,6 +23,7 @@ from mlbundle.files import storage_failed
 from mlbundle.runtime.facts import problem_of_facts
 from mlbundle.wire import frames
 from mlbundle.wire.events import FAULTS, End, Event, Failed, Hello, Phase, Result, event_from_document
+from mlbundle.wire.passes import passes_of, wanted_files
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -49,17 +50,6 @@ WORKER_PHASES = ("load", "warm-up", "measure", "accuracy", "profile")
 # An honest worker says four things a second; what it may say grows with the time that it has been running.
 EVENT_BURST, EVENTS_PER_S = 5_000, 50
 EVENT_BURST_BYTES, EVENT_BYTES_PER_S = 16 << 20, 16 << 10
-
-
-def wanted_files(job: Job) -> frozenset[str]:
-    """Return the names of the files that a worker may send for this job."""
-    names = {"passes/00-warm-up/latencies.npy", "passes/01-measure/latencies.npy"}
-    traced = job.trace_level != "none"
-    if traced:
-        names.add("passes/01-measure/spans.npz")
-    if job.accuracy is not None:
-        names |= {"outputs.npz", *(["passes/02-accuracy/spans.npz"] if traced else [])}
-    return frozenset(names)
 
 
 @dataclass(frozen=True)
@@ -90,6 +80,7 @@ class _Conversation:
         self._greeted = False
         self._event_bytes = 0
         self._event_count = 0
+        self._passes = frozenset(passes_of(job))
         self._result_kinds: set[str] = set()
         self._failed: Failed | None = None
         self._ended = False
@@ -160,7 +151,7 @@ class _Conversation:
         return event
 
     def _check_result(self, event: Result) -> None:
-        if event.pass_kind not in {"measure", "accuracy"} or event.pass_kind in self._result_kinds:
+        if event.pass_kind not in self._passes or event.pass_kind in self._result_kinds:
             raise self._broken(f"a result of a pass called {event.pass_kind[:80]!r} is not wanted")
         self._result_kinds.add(event.pass_kind)
 

@@ -8,7 +8,7 @@ if __name__ == "__main__":
     if len(sys.argv) > 2 and sys.argv[1] == "--pass":
         from mlbundle.worker.child import main as child_main
 
-        sys.exit(child_main(sys.argv[2]))
+        sys.exit(child_main(sys.argv[2], int(sys.argv[3])))
     from mlbundle.worker.supervisor import main
 
     sys.exit(main())

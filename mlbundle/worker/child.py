@@ -19,10 +19,10 @@ _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
 
 
-def main(pass_name: str) -> int:
-    """Read the job, run one pass, report; returns the exit status."""
+def main(pass_name: str, folders: int) -> int:
+    """Read the job, run one pass, report; returns the exit status. `folders` of earlier passes are there already."""
     read_fd, write_fd = claim_standard_streams()
-    emitter = Emitter(write_fd)
+    emitter = Emitter(write_fd, folders)
     # What crashes in native code says on stderr where in Python it was.
     faulthandler.enable(all_threads=False)
     _tie_to_parent()
@@ -70,9 +70,9 @@ def _run(pass_name: str, job: Job, emitter: Emitter) -> None:
                 fault="environment",
                 hint="leave out --cpus, or name CPUs that this machine lets you use",
             ) from error
-    from mlbundle.worker.passes import PASSES
+    from mlbundle.worker.passes import run_pass
 
-    PASSES[pass_name](job, emitter)
+    run_pass(pass_name, job, emitter)
 
 
 def _tie_to_parent() -> None:

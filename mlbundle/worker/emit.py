@@ -7,7 +7,7 @@ import os
 import time
 from typing import Any
 
-from mlbundle.wire import events, frames
+from mlbundle.wire import events, frames, passes
 
 
 def claim_standard_streams() -> tuple[int, int]:
@@ -25,10 +25,16 @@ def claim_standard_streams() -> tuple[int, int]:
 
 
 class Emitter:
-    """Writes events and files as frames."""
+    """Writes events and files as frames; `folders` is how many folders of passes there are already."""
 
-    def __init__(self, write_fd: int) -> None:
+    def __init__(self, write_fd: int, folders: int = 0) -> None:
         self._fd = write_fd
+        self._folders = folders
+
+    def folder(self, kind: str) -> str:
+        """Return a new folder for a pass of this kind (`passes/03-batch`), in the order in which they are asked for."""
+        self._folders += 1
+        return passes.folder(self._folders - 1, kind)
 
     def frame(self, data: bytes) -> None:
         """Write one encoded frame; raises BrokenPipeError when the reader is gone."""

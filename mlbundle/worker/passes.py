@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import io
 import resource
 import sys
@@ -13,12 +14,13 @@ import numpy as np
 
 from mlbundle.wire import events
 from mlbundle.wire.job import Job
+from mlbundle.wire.passes import LATENCIES, OUTPUTS, SCHEDULED, SPANS
 from mlbundle.worker import registry
 from mlbundle.worker.emit import Emitter
 from mlbundle.worker.errors import blamed_on_bundle
 from mlbundle.worker.pipeline.build import add_batch_axis
 from mlbundle.worker.pipeline.stream import Stage, run_stream
-from mlbundle.worker.scenarios.base import Subject, Timings
+from mlbundle.worker.scenarios.base import PassOutcome, Subject
 from mlbundle.worker.session import Session
 from mlbundle.worker.spans import SpanRecorder
 
@@ -32,37 +34,72 @@ OUTPUT_BYTES = 64 << 20
 _PROGRESS_NS = 500_000_000
 
 
-def measure(job: Job, emitter: Emitter) -> None:
-    """Run the scenario: load, warm up, measure."""
+def run_pass(name: str, job: Job, emitter: Emitter) -> None:
+    """Run one pass of a job by its name: a kind, or a kind and a number (`repeat:1`)."""
+    kind, _, number = name.partition(":")
+    if kind in _FAMILIES:
+        importlib.import_module(_FAMILIES[kind]).run(job, emitter, name)
+    elif kind == "accuracy":
+        accuracy(job, emitter)
+    else:
+        measure(job, emitter, name, int(number or 0))
+
+
+def measure(job: Job, emitter: Emitter, name: str, number: int) -> None:
+    """Run the scenario: load, warm up, measure. `name` is that of the result, `number` that of the process."""
     spans = SpanRecorder(job.trace_level != "none")
     emitter.phase("load", "begun")
     session = Session(job)
     scenario = registry.load("mlbundle.scenarios", str(job.scenario["name"]))(
         job.scenario.get("options") or {}
     )
-    batches = _pool(session, spans, emitter)
+    pool = _Pool(session, spans, emitter)
     emitter.phase("load", "done")
-    subject = Subject(call=_caller(session), batches=batches, emitter=emitter, seed=job.seed)
+    subject = Subject(
+        call=_caller(session),
+        batches=pool.batches_of(1),
+        emitter=emitter,
+        seed=job.seed + number,
+        batches_of=pool.batches_of,
+        session=session,
+        number=number,
+    )
     with session.blamed():
         outcome = scenario.run(subject)
-    _send_latencies(emitter, "passes/00-warm-up", outcome.warm_up)
-    _send_latencies(emitter, "passes/01-measure", outcome.measured)
-    traced = min(len(outcome.measured.starts_ns), TRACED_QUERIES)
-    if spans.enabled:
-        spans.add_queries(outcome.measured.starts_ns[:traced], outcome.measured.ends_ns[:traced], 0)
-        emitter.file("passes/01-measure/spans.npz", spans.to_bytes())
+    passes = [_send_pass(emitter, found, spans) for found in outcome.passes]
     values = {
         **outcome.values,
-        "queries": len(outcome.measured.starts_ns),
-        "samples": len(outcome.measured.starts_ns) * outcome.samples_per_query,
-        "busy_ns": outcome.measured.busy_ns,
-        "traced_queries": traced if spans.enabled else 0,
-        "pool_samples": len(batches),
-        "peak_memory_bytes": _peak_memory_bytes(),
+        "passes": passes,
+        "pool_samples": pool.samples,
+        "peak_memory_bytes": peak_memory_bytes(),
         "framework": session.facts,
     }
-    emitter.event(events.Result(pass_kind="measure", values=values))
+    emitter.event(events.Result(pass_kind=name, values=values))
     session.close()
+
+
+def _send_pass(emitter: Emitter, found: PassOutcome, spans: SpanRecorder) -> dict[str, Any]:
+    """Send the files of one pass; returns what its result says of it."""
+    folder, timings = emitter.folder(found.kind), found.timings
+    begins = timings.starts_ns if timings.scheduled_ns is None else timings.scheduled_ns
+    _send_array(emitter, "{}/{}".format(folder, LATENCIES), _difference(timings.ends_ns, begins))
+    if timings.scheduled_ns is not None:
+        _send_array(emitter, "{}/{}".format(folder, SCHEDULED), np.asarray(timings.scheduled_ns, np.int64))
+    traced = 0
+    if spans.enabled and found.headline:
+        traced = min(len(timings.starts_ns), TRACED_QUERIES)
+        spans.add_queries(timings.starts_ns[:traced], timings.ends_ns[:traced], 0)
+        emitter.file("{}/{}".format(folder, SPANS), spans.to_bytes())
+    return {
+        **found.values,
+        "folder": folder,
+        "kind": found.kind,
+        "headline": found.headline,
+        "queries": len(timings.starts_ns),
+        "samples": len(timings.starts_ns) * found.samples_per_query,
+        "busy_ns": timings.busy_ns,
+        "traced_queries": traced,
+    }
 
 
 def accuracy(job: Job, emitter: Emitter) -> None:
@@ -132,9 +169,9 @@ def _send_accuracy(job: Job, emitter: Emitter, metric: Any, outputs: _Outputs, s
     predictions = np.asarray(metric.predictions, np.int64)
     buffer = io.BytesIO()
     np.savez(buffer, predictions=predictions, **outputs.columns())
-    emitter.file("outputs.npz", buffer.getvalue())
+    emitter.file(OUTPUTS, buffer.getvalue())
     if spans.enabled:
-        emitter.file("passes/02-accuracy/spans.npz", spans.to_bytes())
+        emitter.file("{}/{}".format(emitter.folder("accuracy"), SPANS), spans.to_bytes())
     values = {
         "metric": job.accuracy["metric"],
         "value": metric.value(),
@@ -145,22 +182,41 @@ def _send_accuracy(job: Job, emitter: Emitter, metric: Any, outputs: _Outputs, s
     emitter.event(events.Result(pass_kind="accuracy", values=values))
 
 
-def _pool(session: Session, spans: SpanRecorder, emitter: Emitter) -> Sequence[Any]:
-    """Pre-process samples before anything is timed, as LoadGen's LoadSamplesToRam does; bounded by bytes."""
-    batches: list[Any] = []
-    size_bytes = 0
-    count = min(len(session.dataset), POOL_SAMPLES)
-    progress = _Progress(emitter, "load", count)
-    for number in range(count):
-        start = time.monotonic_ns()
-        feeds = add_batch_axis([session.pipeline.prepare(number)])
-        batches.append(session.prepare(feeds))
-        spans.add("prepare", "prepare", start, time.monotonic_ns(), number)
-        size_bytes += sum(array.nbytes for array in feeds.values()) + getattr(batches[-1], "size_bytes", 0)
-        progress.tell(number + 1)
-        if size_bytes >= POOL_BYTES:
-            break
-    return batches
+class _Pool:
+    """Samples that are pre-processed before anything is timed, as LoadGen's LoadSamplesToRam does; bounded by bytes."""
+
+    def __init__(self, session: Session, spans: SpanRecorder, emitter: Emitter) -> None:
+        self._session = session
+        self._tensors: list[dict[str, Any]] = []
+        size_bytes, count = 0, min(len(session.dataset), POOL_SAMPLES)
+        progress = _Progress(emitter, "load", count)
+        for number in range(count):
+            start = time.monotonic_ns()
+            self._tensors.append(session.pipeline.prepare(number))
+            spans.add("prepare", "prepare", start, time.monotonic_ns(), number)
+            size_bytes += sum(array.nbytes for array in self._tensors[-1].values())
+            progress.tell(number + 1)
+            if size_bytes >= POOL_BYTES:
+                break
+
+    @property
+    def samples(self) -> int:
+        """How many samples are ready."""
+        return len(self._tensors)
+
+    def batches_of(self, size: int) -> list[Any]:
+        """Return batches of `size` samples for `predict`: of all samples once, at least one, bounded by bytes."""
+        batches: list[Any] = []
+        size_bytes, count = 0, len(self._tensors)
+        for start in range(0, count, size):
+            chosen = [self._tensors[position % count] for position in range(start, start + size)]
+            feeds = add_batch_axis(chosen)
+            batches.append(self._session.prepare(feeds))
+            bound_bytes = getattr(batches[-1], "size_bytes", 0)
+            size_bytes += sum(array.nbytes for array in feeds.values()) + bound_bytes
+            if size_bytes >= POOL_BYTES:
+                break
+        return batches
 
 
 class _Progress:
@@ -184,7 +240,8 @@ class _Progress:
         )
 
 
-def _peak_memory_bytes() -> int:
+def peak_memory_bytes() -> int:
+    """Return the most memory that this process had in use."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024  # kilobytes on Linux, bytes on macOS
 
@@ -198,11 +255,15 @@ def _caller(session: Session) -> Callable[[Any], Any]:
     return call
 
 
-def _send_latencies(emitter: Emitter, folder: str, timings: Timings) -> None:
-    latencies = np.asarray(timings.ends_ns, np.int64) - np.asarray(timings.starts_ns, np.int64)
+def _difference(ends_ns: Any, begins_ns: Any) -> Any:
+    return np.asarray(ends_ns, np.int64) - np.asarray(begins_ns, np.int64)
+
+
+def _send_array(emitter: Emitter, name: str, values: Any) -> None:
     buffer = io.BytesIO()
-    np.save(buffer, latencies, allow_pickle=False)
-    emitter.file(folder + "/latencies.npy", buffer.getvalue())
+    np.save(buffer, values, allow_pickle=False)
+    emitter.file(name, buffer.getvalue())
 
 
-PASSES: dict[str, Callable[[Job, Emitter], None]] = {"measure": measure, "accuracy": accuracy}
+# Passes that are not a scenario run in a Python loop, by kind: the module whose `run(job, emitter, name)` does them.
+_FAMILIES = {"cold-start": "mlbundle.worker.cold_start", "loadgen": "mlbundle.worker.loadgen.passes"}

@@ -18,6 +18,7 @@ import mlbundle
 from mlbundle.wire import events, frames
 from mlbundle.wire.clocks import clock_snapshot
 from mlbundle.wire.job import Job, JobError, job_from_document
+from mlbundle.wire.passes import folder_number, passes_of
 from mlbundle.worker import memory
 from mlbundle.worker.emit import Emitter, claim_standard_streams
 from mlbundle.worker.errors import EXIT_COMPLETED, EXIT_OF_FAULT
@@ -28,6 +29,51 @@ _READ_BYTES = 1 << 16
 
 class _HostGone(Exception):
     """The host closed our stdin."""
+
+
+class _Relay:
+    """Passes on what the children say; `folders` is how many folders of passes their files named so far.
+
+    `watched` are our stdin and what wakes us when a child ends: the child's end of its pipe may outlive it, for what
+    it has forked holds it, too.
+    """
+
+    def __init__(self, emitter: Emitter, watched: tuple[int, int]) -> None:
+        self.emitter = emitter
+        self.folders = 0
+        self._watched = watched
+
+    def run(self, child: subprocess.Popen[bytes]) -> bool:
+        """Pass on every whole frame of the child until it ends; True when it reported an error itself."""
+        assert child.stdout is not None
+        child_fd = child.stdout.fileno()
+        read_fd, ended_fd = self._watched
+        decoder = frames.FrameDecoder()
+        told = ended = False
+        while True:
+            ready, _, _ = select.select([child_fd, read_fd, ended_fd], [], [], 0 if ended else None)
+            if read_fd in ready and not os.read(read_fd, _READ_BYTES):
+                raise _HostGone
+            if ended_fd in ready:
+                os.read(ended_fd, _READ_BYTES)
+                ended = child.poll() is not None
+            if child_fd not in ready:
+                if ended and not ready:
+                    return told
+                continue
+            data = os.read(child_fd, _READ_BYTES)
+            if not data:
+                return told
+            for frame in decoder.feed(data):
+                told = self._pass_on(frame) or told
+
+    def _pass_on(self, frame: frames.Frame) -> bool:
+        """Pass on one frame; True when it tells an error."""
+        self.emitter.frame(frames.encode(frame.kind, frame.payload))
+        if frame.kind == frames.FILE_BEGIN:
+            number = folder_number(str(frame.document().get("name")))
+            self.folders = max(self.folders, -1 if number is None else number + 1)
+        return frame.kind == frames.EVENT and frame.document().get("kind") == events.Failed.kind
 
 
 def main() -> int:
@@ -48,17 +94,13 @@ def _supervise(read_fd: int, emitter: Emitter) -> int:
         emitter.event(events.Failed(reference="job-refused", message=str(error), fault="mlbundle"))
         return EXIT_OF_FAULT["mlbundle"]
     ended_fd = _wake_at_end_of_child()
+    relay = _Relay(emitter, (read_fd, ended_fd))
     for name in passes_of(job):
-        status = _run_pass(name, job, payload, (read_fd, ended_fd), emitter)
+        status = _run_pass(name, job, payload, relay)
         if status != EXIT_COMPLETED:
             return status
     emitter.event(events.End(status="completed", clocks=clock_snapshot()))
     return EXIT_COMPLETED
-
-
-def passes_of(job: Job) -> list[str]:
-    """Return the passes that a job asks for, in order; each runs in a process of its own."""
-    return ["measure"] + (["accuracy"] if job.accuracy is not None else [])
 
 
 def _hello() -> events.Hello:
@@ -76,10 +118,13 @@ def _receive_job(read_fd: int) -> tuple[Job, bytes]:
     return job_from_document(frame.document()), frame.payload
 
 
-def _run_pass(name: str, job: Job, job_payload: bytes, watched: tuple[int, int], emitter: Emitter) -> int:
+def _run_pass(name: str, job: Job, job_payload: bytes, relay: _Relay) -> int:
+    emitter = relay.emitter
     kills_before = memory.kills(job)
     child = subprocess.Popen(
-        [sys.executable, "-s", sys.argv[0], "--pass", name], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-s", sys.argv[0], "--pass", name, str(relay.folders)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     assert child.stdin is not None
     assert child.stdout is not None
@@ -90,7 +135,7 @@ def _run_pass(name: str, job: Job, job_payload: bytes, watched: tuple[int, int],
             child.stdin.close()
         except BrokenPipeError:
             pass  # it died before it read: its exit status tells
-        told = _pass_on(child, watched, emitter)
+        told = relay.run(child)
         status = child.wait()
     except frames.FrameError as error:
         message = "the {} pass wrote into the protocol: {}".format(name, error)
@@ -115,36 +160,6 @@ def _wake_at_end_of_child() -> int:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(write_fd, warn_on_full_buffer=False)
     return wake_fd
-
-
-def _pass_on(child: subprocess.Popen[bytes], watched: tuple[int, int], emitter: Emitter) -> bool:
-    """Pass on every whole frame of the child until it ends; True when it reported an error itself.
-
-    `watched` are our stdin and what wakes us when a child ends: the child's end of its pipe may outlive it, for what
-    it has forked holds it, too.
-    """
-    assert child.stdout is not None
-    child_fd = child.stdout.fileno()
-    read_fd, ended_fd = watched
-    decoder = frames.FrameDecoder()
-    told = ended = False
-    while True:
-        ready, _, _ = select.select([child_fd, read_fd, ended_fd], [], [], 0 if ended else None)
-        if read_fd in ready and not os.read(read_fd, _READ_BYTES):
-            raise _HostGone
-        if ended_fd in ready:
-            os.read(ended_fd, _READ_BYTES)
-            ended = child.poll() is not None
-        if child_fd not in ready:
-            if ended and not ready:
-                return told
-            continue
-        data = os.read(child_fd, _READ_BYTES)
-        if not data:
-            return told
-        for frame in decoder.feed(data):
-            told = told or (frame.kind == frames.EVENT and frame.document().get("kind") == events.Failed.kind)
-            emitter.frame(frames.encode(frame.kind, frame.payload))
 
 
 def _crash_event(name: str, job: Job, status: int, kills_before: Any) -> events.Failed:

@@ -11,7 +11,7 @@ from array import array
 from typing import Any, Mapping, Sequence
 
 from mlbundle.wire.events import Progress, Window
-from mlbundle.worker.scenarios.base import ScenarioOutcome, Subject, Timings
+from mlbundle.worker.scenarios.base import PassOutcome, ScenarioOutcome, Subject, Timings, measured_kind
 from mlbundle.worker.scenarios.loop import closed_loop, loop_overhead_ns, quiet_interpreter
 
 CHUNK_NS = 100_000_000
@@ -53,7 +53,11 @@ class OnlineScenario:
             "warm_up_queries": len(warm_up.starts_ns),
             "loop_overhead_ns": overhead_ns,
         }
-        return ScenarioOutcome(warm_up=warm_up, measured=measured, samples_per_query=1, values=values)
+        passes = (
+            PassOutcome("warm-up", warm_up),
+            PassOutcome(measured_kind(subject), measured, headline=True),
+        )
+        return ScenarioOutcome(passes, values)
 
     def _run_warm_up(self, subject: Subject, order: _Order) -> tuple[Timings, bool]:
         load = _Load(subject, order)

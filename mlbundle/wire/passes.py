@@ -1,0 +1,73 @@
+"""The passes of a job, each in a process of its own, and the names of the files that they may send."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Iterator
+
+from mlbundle.wire.scenarios import BY_NAME
+
+if TYPE_CHECKING:
+    from mlbundle.wire.job import Job
+
+KINDS = ("pilot", "warm-up", "measure", "batch", "repeat", "accuracy", "profile", "cold-start", "noop")
+"""Kinds of passes, as the folders of a run are named: `passes/<nn>-<kind>/`."""
+
+MOST_FOLDERS = 64
+_FOLDER = re.compile(r"passes/([0-9]{2})-")
+LOADGEN_KINDS = ("performance", "accuracy", "TEST01", "TEST04")
+LOADGEN_FILES = (
+    "mlperf_log_summary.txt",
+    "mlperf_log_detail.txt",
+    "mlperf_log_accuracy.json",
+    "mlperf_log_trace.json",
+    "audit.config",
+)
+LATENCIES, SCHEDULED, SPANS = "latencies.npy", "scheduled.npy", "spans.npz"
+OUTPUTS = "outputs.npz"
+
+
+def passes_of(job: Job) -> list[str]:
+    """Return the names of a job's passes, in order: a kind, or a kind and a number (`repeat:1`)."""
+    options = job.scenario.get("options") or {}
+    spec = BY_NAME.get(str(job.scenario["name"]))
+    repeats = int(options.get("repeats") or 1)
+    accuracy = ["accuracy"] if job.accuracy is not None else []
+    if spec is not None and spec.loadgen is not None:
+        tests = ["loadgen:{}".format(name) for name in options.get("compliance") or ()]
+        checked = ["loadgen:accuracy"] if accuracy else []
+        return ["loadgen:performance", *checked, *tests]
+    if spec is not None and spec.name == "cold-start":
+        return ["cold-start:{}".format(number) for number in range(repeats)] + accuracy
+    return ["measure", *("repeat:{}".format(number) for number in range(1, repeats)), *accuracy]
+
+
+def folder(number: int, kind: str) -> str:
+    """Return the folder of a pass inside that of the run."""
+    return "passes/{:02d}-{}".format(number, kind)
+
+
+def folder_number(name: str) -> int | None:
+    """Return the number of the folder of a pass that a file's name begins with; None for another file."""
+    match = _FOLDER.match(name)
+    return None if match is None else int(match.group(1))
+
+
+def wanted_files(job: Job) -> frozenset[str]:
+    """Return the names of all files that a worker may send for a job."""
+    return frozenset(_names(job))
+
+
+def _names(job: Job) -> Iterator[str]:
+    files = (LATENCIES, SCHEDULED, *((SPANS,) if job.trace_level != "none" else ()))
+    for number in range(MOST_FOLDERS):
+        for kind in KINDS:
+            for name in files:
+                yield "{}/{}".format(folder(number, kind), name)
+    if job.accuracy is not None:
+        yield OUTPUTS
+    spec = BY_NAME.get(str(job.scenario["name"]))
+    if spec is not None and spec.loadgen is not None:
+        for kind in LOADGEN_KINDS:
+            for name in LOADGEN_FILES:
+                yield "loadgen/{}/{}".format(kind, name)
