@@ -12,6 +12,8 @@ from mlbundle.worker.dataset import Dataset, inside, open_dataset
 from mlbundle.worker.errors import blamed_on_predictor, bundle_error
 from mlbundle.worker.loading import load_class
 from mlbundle.worker.pipeline.build import Pipeline
+from mlbundle.worker.predictors.answer import AnswerCheck
+from mlbundle.worker.predictors.common import ONLY_INPUT
 
 
 def _predictor(job: Job, assets: str) -> Any:
@@ -32,6 +34,11 @@ def _options(job: Job) -> dict[str, Any]:
     }
 
 
+def _names(handle: Any, attribute: str) -> list[Any]:
+    """Return the names that a handle has for inputs or outputs; none where it has no such attribute."""
+    return list(getattr(handle, attribute, None) or ())
+
+
 class Session:
     """An open model with its pipeline; close it when the pass is over."""
 
@@ -46,10 +53,12 @@ class Session:
                 raise bundle_error("asset-missing", "the {} {!r} is not in the bundle".format(role, path))
         with blamed_on_predictor("open()", own=self._own):
             self.handle = self.predictor.open(files, _options(job))
-        # What the framework says of itself: device, threads as it took them, providers; for the run record.
-        self.facts: dict[str, Any] = dict(getattr(self.handle, "facts", {}))
+            # What the framework says of itself: device, threads as it took them, providers; for the run record.
+            self.facts: dict[str, Any] = dict(getattr(self.handle, "facts", None) or {})
         layers = self._layers(job)
         self._output_order = self._order_of_outputs(job)
+        # Until the first batch has been answered.
+        self._check: AnswerCheck | None = AnswerCheck(job.model.outputs, self._output_order, own=self._own)
         if job.dataset is None:
             raise bundle_error(
                 "dataset-missing",
@@ -68,9 +77,9 @@ class Session:
     def _layers(self, job: Job) -> list[str]:
         """Return the layer name of each input; a single input may leave its name to the model."""
         names = [spec.get("layer_name") for spec in job.model.inputs]
-        own = list(getattr(self.handle, "input_names", []))
-        if names == [None] and len(own) == 1:
-            return own
+        own = _names(self.handle, "input_names")
+        if names == [None] and len(own) <= 1:
+            return own or [ONLY_INPUT]
         if any(name is None for name in names):
             raise bundle_error(
                 "layer-name-missing",
@@ -81,7 +90,7 @@ class Session:
 
     def _order_of_outputs(self, job: Job) -> list[int]:
         """Return where in the model's outputs each output of the manifest is found."""
-        own = list(getattr(self.handle, "output_names", []))
+        own = _names(self.handle, "output_names")
         names = [spec.get("layer_name") for spec in job.model.outputs]
         if not own or names == [None]:
             return list(range(max(1, len(names))))
@@ -99,12 +108,21 @@ class Session:
         return [outputs[position] for position in self._output_order]
 
     def prepare(self, feeds: Mapping[str, Any]) -> Any:
-        """Return a batch for `predict`, bound beforehand where the predictor can."""
+        """Return a batch for `predict`, bound beforehand where the predictor can; call it where nothing is timed.
+
+        The first batch is also run, once, and WorkerError raised unless its answer is what the manifest says.
+        """
         prepare = getattr(self.predictor, "prepare", None)
-        if prepare is None:
-            return feeds
-        with blamed_on_predictor("prepare()", own=self._own):
-            return prepare(self.handle, feeds)
+        batch: Any = feeds
+        if prepare is not None:
+            with blamed_on_predictor("prepare()", own=self._own):
+                batch = prepare(self.handle, feeds)
+        if self._check is not None:
+            check, self._check = self._check, None
+            with self.blamed():
+                answer = self.predict(batch)
+            check.check(answer, len(next(iter(feeds.values()))))
+        return batch
 
     def blamed(self) -> AbstractContextManager[None]:
         """Return what to run queries in: what `predict` raises is then the predictor's fault."""

@@ -14,7 +14,10 @@ the framework may use for one operator; between operators it is one, everywhere)
 predictor that does not find what is asked for fails), `trace_level`, `scratch` (a folder that may be written), and
 `inputs` and `outputs` as the manifest lists them (`layer_name`, `element_type`, `shape`).
 
-A handle has the names `input_names` and `output_names` (empty where the framework has none: then inputs and outputs
-are taken in the order of the manifest) and may have `facts`, a dictionary of JSON values that goes into the record:
-`device`, `threads` as the framework took them, whatever else explains a number.
+A handle may have `input_names` and `output_names` (empty or absent where the framework has none: then inputs and
+outputs are taken in the order of the manifest, and an only input without a layer name is called `input`), and `facts`,
+a dictionary of JSON values that goes into the record: `device`, `threads` as the framework took them, whatever else
+explains a number.
+
+The first batch of a pass is run once where nothing is timed, and its answer held against the manifest (`answer.py`).
 """

@@ -6,6 +6,9 @@ from typing import Any, Mapping, Sequence
 
 from mlbundle.worker.errors import WorkerError, bundle_error
 
+ONLY_INPUT = "input"
+"""What the only input is called where neither the manifest nor the framework has a name for it."""
+
 
 def framework_missing(module: str, error: ImportError) -> WorkerError:
     """Return the error for a module that this environment does not have."""

@@ -12,6 +12,7 @@ import numpy as np
 from mlbundle.worker.errors import WorkerError, bundle_error
 from mlbundle.worker.loading import load_class
 from mlbundle.worker.predictors.common import (
+    ONLY_INPUT,
     accelerator_missing,
     check_names,
     framework_missing,
@@ -36,7 +37,7 @@ class _Handle:
         self.wanted_outputs = layer_names(options.get("outputs", ()))
         named = layer_names(options.get("inputs", ()))
         if named == [None]:
-            named = list(self.input_names[:1])
+            named = [*self.input_names[:1]] or [ONLY_INPUT]
         self.positional, self.by_name = _arrangement(parameters, [name for name in named if name])
         # What makes arrays of the module's result; learnt from the first run, which gives the result as it is.
         self.fetch: Callable[[Any], Any] = lambda result: result
