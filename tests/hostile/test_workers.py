@@ -46,8 +46,12 @@ def npy(array):
     return buffer.getvalue()
 
 HELLO = dict(kind="hello", versions={{"python": "3"}}, clocks={{"monotonic": 1, "realtime": 1}}, facts={{"distributions": {{}}}})
-MEASURE = dict(queries=100, samples=100, busy_ns=1000, loop_overhead_ns=1.0, warm_up_queries=1, warm_up_settled=True,
-               traced_queries=0, peak_memory_bytes=1)
+PASS = dict(folder="passes/01-measure", kind="measure", headline=True, queries=100, samples=100, busy_ns=1000, traced_queries=0)
+MEASURE = dict(passes=[PASS], loop_overhead_ns=1.0, warm_up_queries=1, warm_up_settled=True, peak_memory_bytes=1)
+
+def passes(*changes):
+    return {{**MEASURE, "passes": [{{**PASS, **change}} for change in changes]}}
+
 ACCURACY = dict(metric="top1", value=1.0, samples=24, predictions_sha256="0" * 64, outputs_sha256="0" * 64)
 LATENCIES = npy(np.full(100, 10, np.int64))
 
@@ -107,12 +111,40 @@ LIES = {
         "greet(); file('passes/01-measure/latencies.npy', LATENCIES)\nevent(kind='result', pass_kind='measure', values=MEASURE); end()",
         ProtocolBroken,
     ),
-    "queries of text": ("greet(); results(measure={**MEASURE, 'queries': 'many'}); end()", ProtocolBroken),
+    "queries of text": ("greet(); results(measure=passes({'queries': 'many'})); end()", ProtocolBroken),
+    "no passes": ("greet(); results(measure={**MEASURE, 'passes': []}); end()", ProtocolBroken),
+    "passes of text": ("greet(); results(measure={**MEASURE, 'passes': ['one']}); end()", ProtocolBroken),
+    "two headlines": (
+        "greet(); results(measure=passes({}, {'folder': 'passes/02-measure'})); end()",
+        ProtocolBroken,
+    ),
+    "no headline": ("greet(); results(measure=passes({'headline': False})); end()", ProtocolBroken),
+    "one folder twice": ("greet(); results(measure=passes({}, {'headline': False})); end()", ProtocolBroken),
+    "a folder elsewhere": (
+        "greet(); results(measure=passes({'folder': '../../etc-measure'})); end()",
+        ProtocolBroken,
+    ),
+    "a folder of another kind": (
+        "greet(); results(measure=passes({'kind': 'batch'})); end()",
+        ProtocolBroken,
+    ),
+    "a kind of one's own": (
+        "greet(); results(measure=passes({'kind': 'x', 'folder': 'passes/01-x'})); end()",
+        ProtocolBroken,
+    ),
+    "a folder that was not sent": (
+        "greet(); results(measure=passes({'folder': 'passes/05-measure'})); end()",
+        ProtocolBroken,
+    ),
+    "a repeat that nobody asked for": (
+        "greet(); results(); event(kind='result', pass_kind='repeat:1', values=MEASURE); end()",
+        ProtocolBroken,
+    ),
     "infinite overhead": (
         "greet(); results(measure={**MEASURE, 'loop_overhead_ns': float('inf')}); end()",
         ProtocolBroken,
     ),
-    "negative time": ("greet(); results(measure={**MEASURE, 'busy_ns': -5}); end()", ProtocolBroken),
+    "negative time": ("greet(); results(measure=passes({'busy_ns': -5})); end()", ProtocolBroken),
     "accuracy of nan": (
         "greet(); results(accuracy={**ACCURACY, 'value': float('nan')}); end()",
         ProtocolBroken,
@@ -185,7 +217,7 @@ LIES = {
     ),
     "latencies in a broken zip": ("greet(); results(latencies=b'PK\\x03\\x04' * 9); end()", ProtocolBroken),
     "spans of a pass that is not ours": (
-        "greet(); file('passes/10-measure/spans.npz', b'x')",
+        "greet(); file('passes/99-measure/spans.npz', b'x')",
         ProtocolBroken,
     ),
     "a long name": ("greet(); file('x' * 3000000, b'x')", ProtocolBroken),
