@@ -13,6 +13,7 @@ import click
 from mlbundle.cli import output, units
 from mlbundle.cli.network import network, network_options
 from mlbundle.cli.params import BYTES, CPUS, SECONDS, complete_reference, complete_variant
+from mlbundle.cli.scenario import chosen_scenario, scenario_arguments
 from mlbundle.errors import EXIT_YES, CheckFailed, MlbundleError
 from mlbundle.platforms import ACCELERATORS, ARCHITECTURES
 
@@ -23,20 +24,7 @@ if TYPE_CHECKING:
 
 @click.command("run")
 @click.argument("reference", shell_complete=complete_reference)
-@click.option(
-    "--scenario",
-    type=click.Choice(["online"]),
-    default="online",
-    show_default=True,
-    help="How load is put on.",
-)
-@click.option(
-    "--duration", type=SECONDS, default="3s", show_default=True, help="How long to measure: 3s, 500ms, 2m."
-)
-@click.option(
-    "--queries", type=click.IntRange(min=1), help="Measure this many queries instead of a duration."
-)
-@click.option("--warmup", default="auto", show_default=True, help="`auto` (until it settles) or a duration.")
+@scenario_arguments
 @click.option(
     "--framework",
     metavar="NAME",
@@ -121,16 +109,15 @@ def command(reference: str, output_format: str, **chosen: Any) -> int:
 def _options(reference: str, settings: Settings, chosen: dict[str, Any]) -> RunOptions:
     from mlbundle.runs.plan import RunOptions
 
-    warmup = chosen["warmup"] if chosen["warmup"] == "auto" else SECONDS.convert(chosen["warmup"], None, None)
-    scenario = {"duration_s": chosen["duration"], "queries": chosen["queries"], "warmup": warmup}
+    scenario, scenario_options = chosen_scenario(chosen)
     return RunOptions(
         reference=reference,
         framework=chosen["framework"],
         architecture=chosen["architecture"],
         runtime=chosen["runtime"] or settings.runtime,
         accelerator=chosen["accelerator"],
-        scenario=chosen["scenario"],
-        scenario_options={name: value for name, value in scenario.items() if value is not None},
+        scenario=scenario,
+        scenario_options=scenario_options,
         accuracy=not chosen["no_accuracy"],
         trace_level=chosen["trace_level"] or settings.trace_level,
         threads=chosen["threads"],

@@ -20,7 +20,7 @@ from mlbundle.runs.folder import JOB, WORKER_LOG, RunFolder
 from mlbundle.runs.measured import read_accuracy
 from mlbundle.runs.queue import MachineLock
 from mlbundle.runs.record import Findings, build_record
-from mlbundle.runs.results import collect_result
+from mlbundle.runs.results import collect_results
 from mlbundle.runtime.conversation import Watch, converse
 from mlbundle.store.database import RunDatabase
 from mlbundle.wire.clocks import clock_snapshot
@@ -194,27 +194,22 @@ class Execution:
 
     def _collect(self, folder: RunFolder) -> None:
         options, findings = self._plan.options, self._findings
-        findings.result, processes = collect_result(
-            folder.path, self._results, options.scenario, options.scenario_options or {}
-        )
-        measured = processes[0]
-        findings.framework = measured.values.get("framework")
-        findings.resources = {
-            "worker_peak_memory_bytes": max(process.peak_memory_bytes for process in processes)
-        }
+        found = collect_results(folder.path, self._results, options.scenario, options.scenario_options or {})
+        findings.result, findings.framework = found.result, found.framework
+        findings.resources = {"worker_peak_memory_bytes": found.peak_memory_bytes}
         findings.validity_reasons = validity_reasons(
-            queries=measured.headline.queries,
+            queries=found.queries,
             # A warm-up of a length that the user chose is the user's to judge; the record says whether it settled.
-            settled=all(p.warm_up_settled for p in processes) or self._warm_up_chosen(),
+            settled=found.settled or self._warm_up_chosen(),
             concurrent=self._plan.options.concurrent,
             emulated=self._plan.architecture if self._plan.emulated else None,
         )
+        findings.validity_reasons += found.reasons
         self._clocks = (self._clocks[0], clock_snapshot())
         if self._plan.options.trace_level != "none":
-            traced = measured.headline.traced_queries
-            timeline = Timeline(self._phases.spans(), self._windows, self._clocks, traced)
+            timeline = Timeline(self._phases.spans(), self._windows, self._clocks, found.traced_queries)
             write_trace(folder.path, self._plan, findings, timeline)
-        findings.passes = _passes(folder, measured.headline.folder)
+        findings.passes = _passes(folder, found.headline)
         findings.files |= {name: file for name, file in _FILES.items() if (folder.path / file).is_file()}
 
     def _warm_up_chosen(self) -> bool:
@@ -253,7 +248,7 @@ _FILES = {"job": JOB, "outputs": "outputs.npz", "log": WORKER_LOG, "events": "ev
 def _passes(folder: RunFolder, headline: str) -> list[dict[str, Any]]:
     """Return the passes of a run in order, by the folders of their files."""
     found = []
-    for path in sorted((folder.path / "passes").iterdir()):
+    for path in sorted((folder.path / "passes").glob("*")):
         place = f"passes/{path.name}"
         found.append(
             {

@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mlbundle.errors import BundleCorrupt, UsageError
+from mlbundle.errors import BundleCorrupt
 from mlbundle.manifest.select import framework_matches, select_variant, variant_name
 from mlbundle.resources import built_in_models
 from mlbundle.runs.folder import new_run_id
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from mlbundle.runs.network import Network
     from mlbundle.runtime.base import Runtime
     from mlbundle.runtime.images import ResolvedImage
-
-SCENARIOS = ("online",)
 
 
 @dataclass(frozen=True)
@@ -98,8 +96,6 @@ def make_plan(
 
     Raises UsageError, ManifestInvalid, IntegrityError or EnvironmentLacks.
     """
-    if options.scenario not in SCENARIOS:
-        raise UsageError(f"unknown scenario {options.scenario!r}", hint=f"one of: {', '.join(SCENARIOS)}")
     begun_ns = time.monotonic_ns()
     reference = resolve(options.reference, settings)
     bundle = materialise(reference, settings, options.network, report)

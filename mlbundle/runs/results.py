@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import ProtocolBroken
 from mlbundle.runs.measured import MeasureFindings, load_latencies, read_measure
+from mlbundle.wire.scenarios import BY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,16 +21,48 @@ _HOW = (
     "queries, over p50"
 )
 
-# Scenario -> what it adds to the result: a function of the run's folder, the findings of each measuring process in
-# order, and the scenario's options. It checks what it reads and raises ProtocolBroken.
-Adder = "Callable[[Path, list[MeasureFindings], Mapping[str, Any]], dict[str, Any]]"
+
+@dataclass(frozen=True)
+class Collected:
+    """What a run found: the `result` of its record, and what execution needs to know of it.
+
+    `queries` are those of the headline; `settled` is whether all warm-ups settled; `reasons` are why the result is not
+    valid, as its scenario sees it. `headline` is the folder of the pass that the result is taken from (`passes/01-measure`
+    or `loadgen/performance`), `traced_queries` how many of its queries became spans, `framework` what the framework said
+    of itself (not checked yet).
+    """
+
+    result: dict[str, Any]
+    queries: int
+    settled: bool
+    headline: str
+    framework: Any
+    peak_memory_bytes: int
+    traced_queries: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+
+# Scenario -> `module:function`, called with the run's folder, the findings of each measuring process in order, and the
+# scenario's options; returns what it adds to the result and why that is not valid. It checks what it reads and raises
+# ProtocolBroken.
 ADDERS: dict[str, str] = {}
+# Families whose worker sends no passes of queries: -> `module:function`, called with the run's folder, the results by
+# name and the options; returns Collected.
+COLLECTORS: dict[str, str] = {
+    "cold-start": "mlbundle.runs.cold_start:collect",
+    "loadgen": "mlbundle.runs.loadgen:collect",
+}
 
 
-def collect_result(
+def collect_results(
     folder: Path, results: Mapping[str, Result], scenario: str, options: Mapping[str, Any]
-) -> tuple[dict[str, Any], list[MeasureFindings]]:
-    """Return the `result` of a record, and what each measuring process found. Raises ProtocolBroken."""
+) -> Collected:
+    """Return what the worker found, checked. Raises ProtocolBroken."""
+    spec = BY_NAME.get(scenario)
+    family = "loadgen" if spec is not None and spec.loadgen is not None else scenario
+    if family in COLLECTORS:
+        found: Collected = _load(COLLECTORS[family])(folder, results, options)
+        return found
     processes = [
         read_measure(result.values)
         for name, result in results.items()
@@ -37,18 +72,20 @@ def collect_result(
         raise ProtocolBroken(
             "the worker finished without a result", hint="see worker.log in the run's folder"
         )
-    result = common_result(folder, processes[0])
-    adder = ADDERS.get(scenario)
-    return {**result, **(load_adder(adder)(folder, processes, options) if adder else {})}, processes
-
-
-def load_adder(place: str) -> Callable[..., dict[str, Any]]:
-    """Return the function at `module:name`."""
-    import importlib
-
-    module, _, name = place.partition(":")
-    function: Callable[..., dict[str, Any]] = getattr(importlib.import_module(module), name)
-    return function
+    first, result, reasons = processes[0], common_result(folder, processes[0]), []
+    if scenario in ADDERS:
+        added, reasons = _load(ADDERS[scenario])(folder, processes, options)
+        result |= added
+    return Collected(
+        result=result,
+        queries=first.headline.queries,
+        settled=all(process.warm_up_settled for process in processes),
+        headline=first.headline.folder,
+        framework=first.values.get("framework"),
+        peak_memory_bytes=max(process.peak_memory_bytes for process in processes),
+        traced_queries=first.headline.traced_queries,
+        reasons=reasons,
+    )
 
 
 def common_result(folder: Path, found: MeasureFindings) -> dict[str, Any]:
@@ -66,3 +103,9 @@ def common_result(folder: Path, found: MeasureFindings) -> dict[str, Any]:
         "harness_overhead": {"ratio": 1 + found.loop_overhead_ns / max(1, summary.p50), "how": _HOW},
         "warm_up": {"queries": found.warm_up_queries, "settled": found.warm_up_settled},
     }
+
+
+def _load(place: str) -> Callable[..., Any]:
+    module, _, name = place.partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    return function

@@ -1,0 +1,202 @@
+"""Scenarios as users ask for them: options by name, from the command line or YAML, checked and put into units."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.errors import StorageFailed, UsageError
+from mlbundle.wire.scenarios import (
+    BY_NAME,
+    COUNT,
+    COUNTS,
+    FILE,
+    FLAG,
+    NAMES,
+    NUMBER,
+    SECONDS,
+    WARM_UP,
+    Option,
+    ScenarioSpec,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+SECOND_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_SECONDS = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ns|us|ms|s|m|h)?\Z")
+_MOST_ARRIVALS = 100_000
+_TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
+
+
+def scenario_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a job for what a user gave, by the names that users write; defaults are filled in.
+
+    Values may be text, as from a command line, or of their type, as from YAML. The options of a scenario that we do not
+    know are passed on as they are. Raises UsageError with what was meant.
+    """
+    spec = BY_NAME.get(name)
+    if spec is None:
+        return dict(given)
+    found = spec.defaults()
+    for written, value in given.items():
+        option = spec.option(written.replace("_", "-"))
+        if option is None:
+            raise _unknown(spec, written)
+        found[option.key] = _read(option, value)
+    _check_together(spec, found)
+    return found
+
+
+def read_scenario_file(path: Path) -> tuple[str, dict[str, Any]]:
+    """Return name and options of a scenario from YAML: `scenario: poisson`, then its options by name.
+
+    Raises UsageError, StorageFailed.
+    """
+    import yaml
+
+    try:
+        document = yaml.safe_load(path.read_text("utf-8"))
+    except OSError as error:
+        raise StorageFailed(f"can't read {path}: {error.strerror}", where=str(path)) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"{path} is no YAML: {' '.join(str(error).split())[:200]}", where=str(path)
+        ) from None
+    if not isinstance(document, dict) or not isinstance(document.get("scenario"), str):
+        raise UsageError(
+            f"{path} names no scenario", where=str(path), hint="scenario: poisson, then its options by name"
+        )
+    return document.pop("scenario"), {str(name): value for name, value in document.items()}
+
+
+def read_arrivals(path: Path) -> list[int]:
+    """Return arrival times in ns from a file with one time in seconds a line, in rising order, from 0 on.
+
+    Raises UsageError with the line.
+    """
+    try:
+        lines = path.read_text("utf-8").split()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"can't read the arrivals: {error}", where=str(path)) from None
+    if not 0 < len(lines) <= _MOST_ARRIVALS:
+        raise UsageError(
+            f"{len(lines)} arrivals, between 1 and {_MOST_ARRIVALS} can be replayed", where=str(path)
+        )
+    arrivals: list[int] = []
+    for number, text in enumerate(lines, start=1):
+        try:
+            time_s = float(text)
+        except ValueError:
+            time_s = math.nan
+        if not 0 <= time_s < 86_400 or (arrivals and round(time_s * 1e9) < arrivals[-1]):
+            raise UsageError(f"{text[:40]!r} is no later time in seconds", where=f"{path}:{number}")
+        arrivals.append(round(time_s * 1e9))
+    return arrivals
+
+
+def _read(option: Option, value: Any) -> Any:
+    if option.kind == FLAG:
+        return _flag(option, value)
+    if option.kind == SECONDS:
+        return _in_range(option, _seconds(option, value))
+    if option.kind == WARM_UP:
+        return "auto" if value == "auto" else _seconds(option, value)
+    if option.kind == NUMBER:
+        return _in_range(option, _number(option, value))
+    if option.kind == COUNT:
+        return _count(option, value)
+    if option.kind in {COUNTS, NAMES}:
+        return _listed(option, value)
+    if option.kind == FILE:
+        from pathlib import Path
+
+        return read_arrivals(Path(str(value)))
+    raise AssertionError(option.kind)
+
+
+def _listed(option: Option, value: Any) -> list[Any]:
+    parts = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple) or not parts:
+        raise _nonsense(option, value, "a list such as 1,2,4" if option.kind == COUNTS else "a list of names")
+    if option.kind == COUNTS:
+        return sorted({_count(option, part) for part in parts})
+    for part in parts:
+        if part not in option.choices:
+            raise _nonsense(option, part, f"one of {', '.join(option.choices)}")
+    return list(dict.fromkeys(parts))
+
+
+def _flag(option: Option, value: Any) -> bool:
+    text = str(value).lower()
+    if isinstance(value, bool) or text in _TRUE | _FALSE:
+        return value if isinstance(value, bool) else text in _TRUE
+    raise _nonsense(option, value, "yes or no")
+
+
+def _seconds(option: Option, value: Any) -> float:
+    if isinstance(value, str):
+        match = _SECONDS.match(value.strip().lower())
+        if match is None:
+            raise _nonsense(option, value, "a duration such as 3s, 500ms or 2m")
+        return float(match[1]) * SECOND_UNITS[match[2] or "s"]
+    return _number(option, value)
+
+
+def _number(option: Option, value: Any) -> float:
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise _nonsense(option, value, "a number")
+    return number
+
+
+def _count(option: Option, value: Any) -> int:
+    number = _number(option, value)
+    if number != int(number):
+        raise _nonsense(option, value, "a whole number")
+    return int(_in_range(option, number))
+
+
+def _in_range(option: Option, number: float) -> float:
+    if (option.least is not None and number < option.least) or (
+        option.most is not None and number > option.most
+    ):
+        least, most = option.least if option.least is not None else "-", option.most or "-"
+        raise UsageError(f"--{option.name} {number:g} is out of range", hint=f"between {least} and {most}")
+    return number
+
+
+def _check_together(spec: ScenarioSpec, found: Mapping[str, Any]) -> None:
+    """Options that need or exclude each other."""
+    if spec.name == "poisson":
+        loads = [key for key in ("rate_per_s", "arrivals") if found.get(key) is not None]
+        if len(loads) != 1 and not found.get("find_peak"):
+            raise UsageError(
+                "poisson needs a rate or a file of arrivals, and not both",
+                hint="--rate 200, or --set arrivals=FILE; --find-peak finds the rate",
+            )
+        if loads == ["rate_per_s", "arrivals"]:
+            raise UsageError("a rate and a file of arrivals exclude each other", hint="leave one of them out")
+    if found.get("find_peak") and found.get("target_latency_s") is None:
+        raise UsageError("--find-peak needs the latency that is to be kept to", hint="--target-latency 10ms")
+    if spec.loadgen is not None and found.get("quick") and found.get("duration_s"):
+        raise UsageError("--quick chooses the duration itself", hint="leave out --quick or --duration")
+
+
+def _unknown(spec: ScenarioSpec, written: str) -> UsageError:
+    names = [option.name for option in spec.options]
+    close = difflib.get_close_matches(written, names, n=1)
+    meant = f"did you mean {close[0]}? " if close else ""
+    return UsageError(
+        f"the scenario {spec.name} has no option {written!r}", hint=f"{meant}its options: {', '.join(names)}"
+    )
+
+
+def _nonsense(option: Option, value: Any, wanted: str) -> UsageError:
+    return UsageError(f"--{option.name}: {str(value)[:60]!r} is not what it takes", hint=f"write {wanted}")
