@@ -35,6 +35,28 @@ def threads_started(threads: int) -> int:
     return int(found)
 
 
+def threads_computing(threads: int) -> int:
+    """How many threads of a child take part in a heavy operator, by the processor time of each."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        predictor = TensorFlowPredictor()
+        handle = predictor.open(paths("heavy.pb"), options(["points"], ["heavy"], threads=threads))
+        predictor.predict(handle, [np.full((700, 700), 0.001, np.float32)])
+        busy = 0
+        for task in os.listdir("/proc/self/task"):
+            with open(f"/proc/self/task/{task}/schedstat") as stream:
+                busy += int(stream.read().split()[0]) > 5_000_000
+        # The main thread has been busy with loading in any case.
+        os.write(write, str(busy).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as stream:
+        found = stream.read()
+    os.waitpid(child, 0)
+    return int(found)
+
+
 def write_frozen(first: np.ndarray) -> None:
     """Write a frozen graph as one finds them: with a device of the machine that it was trained on."""
     v1 = tf.compat.v1
@@ -42,6 +64,12 @@ def write_frozen(first: np.ndarray) -> None:
         points = v1.placeholder(tf.float32, [None, 6], name="points")
         one = tf.matmul(points, tf.constant(first), name="one")
         tf.nn.relu(one, name="two")
+    with tf.Graph().as_default() as heavy:
+        square = v1.placeholder(tf.float32, [700, 700], name="points")
+        for _ in range(6):
+            square = tf.tanh(tf.matmul(square, square))
+        tf.identity(square, name="heavy")
+    (FOLDER / "heavy.pb").write_bytes(heavy.as_graph_def().SerializeToString())
     (FOLDER / "frozen.pb").write_bytes(graph.as_graph_def().SerializeToString())
     with tf.Graph().as_default() as graph:
         a, b = v1.placeholder(tf.float32, [None, 2], name="a"), v1.placeholder(tf.int64, [None], name="b")
@@ -103,6 +131,7 @@ def main() -> None:
     notes = Notes()
     # Before TensorFlow starts anything of its own in this process.
     notes.note("threads", lambda: [threads_started(1), threads_started(4)])
+    notes.note("computing", lambda: [threads_computing(1), threads_computing(2)])
     write_saved_models(first, second)
     both, feeds = ["points", "extra"], {"points": points, "extra": extra}
     notes.note("expected", lambda: [(points @ first).tolist(), (extra @ second).tolist()])

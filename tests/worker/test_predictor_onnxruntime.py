@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,89 @@ def test_inputs_go_by_name_and_facts_say_how_it_runs(graph) -> None:
         "threads": 2,
         "inter_op_threads": 1,
     }
+
+
+def write_compress(path: Path, rows: str) -> Path:
+    """A graph that gives those rows of `points` whose first element is positive; the manifest calls them `rows`."""
+    nodes = [
+        helper.make_node("Gather", ["points", "zero"], ["first"], axis=1),
+        helper.make_node("Greater", ["first", "limit"], ["mask"]),
+        helper.make_node("Compress", ["points", "mask"], ["kept"], axis=0),
+    ]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "compress",
+        [info("points", TensorProto.FLOAT, ["N", 4])],
+        [info("kept", TensorProto.FLOAT, [rows, 4])],
+        [
+            helper.make_tensor("zero", TensorProto.INT64, [], [0]),
+            helper.make_tensor("limit", TensorProto.FLOAT, [], [0]),
+        ],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+def test_outputs_of_as_many_rows_as_the_data_decide_come_whole(tmp_path) -> None:
+    predictor, handle = opened(str(write_compress(tmp_path / "compress.onnx", "K")))
+    for positive in (2, 1, 3, 0):
+        points = np.repeat(np.array([[1.0] if n < positive else [-1.0] for n in range(3)], "f"), 4, axis=1)
+        (kept,) = predictor.predict(handle, predictor.prepare(handle, {"points": points}))
+        assert kept.tolist() == [[1.0] * 4] * positive
+    assert "bound before" not in handle.facts["timed"]
+
+
+def test_a_graph_that_is_wrong_about_its_rows_fails_with_words(tmp_path) -> None:
+    """It says that there are as many rows as in the batch."""
+    predictor, handle = opened(str(write_compress(tmp_path / "compress.onnx", "N")))
+    predictor.prepare(handle, {"points": np.ones((2, 4), "f")})
+    batch = predictor.prepare(handle, {"points": np.array([[1] * 4, [-1] * 4], "f")})
+    with pytest.raises(WorkerError) as caught:
+        predictor.predict(handle, batch)
+    assert caught.value.reference == "inference-failed"
+
+
+def write_external(folder: Path, location: str) -> dict[str, str]:
+    """A graph whose matrix lies in another file."""
+    matrix = helper.make_tensor("matrix", TensorProto.FLOAT, [40, 2], np.ones(80, "f").tobytes(), raw=True)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["points", "matrix"], ["scores"])],
+        "external",
+        [helper.make_tensor_value_info("points", TensorProto.FLOAT, ["N", 40])],
+        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["N", 2])],
+        [matrix],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (folder / location).parent.mkdir(parents=True, exist_ok=True)
+    onnx.save(
+        model,
+        str(folder / "model.onnx"),
+        save_as_external_data=True,
+        location=location,
+        size_threshold=0,
+    )
+    return {"graph": str(folder / "model.onnx"), "weights": str(folder / location)}
+
+
+@pytest.mark.parametrize("location", ["weights.bin", "weights/" + "long" * 40 + ".bin"])
+def test_weights_apart_are_those_that_the_graph_refers_to(tmp_path, location) -> None:
+    predictor = OnnxRuntimePredictor()
+    handle = predictor.open(write_external(tmp_path, location), {"threads": 1})
+    batch = predictor.prepare(handle, {"points": np.ones((1, 40), "f")})
+    assert predictor.predict(handle, batch)[0].tolist() == [[40.0, 40.0]]
+
+
+@pytest.mark.parametrize("name", ["other.bin", "weights.bi", "../weights.bin", "model.onnx"])
+def test_weights_that_the_graph_does_not_read_are_refused(tmp_path, name) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    named = {**write_external(folder, "weights.bin"), "weights": str(folder / name)}
+    with pytest.raises(WorkerError) as caught:
+        OnnxRuntimePredictor().open(named, {"threads": 1})
+    assert (caught.value.reference, caught.value.fault) == ("model-not-loadable", "bundle")
+    assert name in caught.value.message
+    assert "weights_path" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,13 @@ def test_the_threads_of_the_job_are_started(answers) -> None:
     assert (facts["threads"], facts["inter_op_threads"], facts["device"]) == (3, 1, "cpu")
     assert facts["version"].startswith("2.")
     assert facts["timed"]
+    assert facts["calling_thread"] == "computes beside the 3 threads"
+
+
+def test_one_thread_is_one_thread(answers) -> None:
+    alone, several = answers["computing"]
+    assert alone == 1
+    assert several > 1, "or this could not have been seen"
 
 
 def test_several_signatures_without_a_default_are_refused(answers) -> None:

@@ -89,6 +89,28 @@ def test_inference_mode_is_on_in_any_thread_and_off_after_closing(answers) -> No
     assert answers["other-thread"] == [[1.0, 0.0], False]
 
 
+@pytest.mark.parametrize(
+    ("model", "sum_of_six"),
+    [
+        ("doubles.py", 12.0),
+        ("doubles.pt", 12.0),
+        ("doubles.pt2", 12.0),
+        ("clips.py", 6.0),
+        ("hidden.py", 42.0),
+        ("in inference mode", 6.0),
+    ],
+)
+def test_a_model_that_writes_to_its_inputs_gets_the_same_ones_each_time(answers, model, sum_of_six) -> None:
+    told = answers["written " + model]
+    assert told["answers"] == [[sum_of_six] * 2] * 6
+    assert told["left"] == [[1.0] * 6] * 2
+    assert "copy of the inputs" in told["timed"]
+
+
+def test_the_copies_are_only_for_models_that_write(answers) -> None:
+    assert "copy" not in answers["written train.pt"]["timed"]
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_the_threads_of_the_job_are_taken(answers, threads) -> None:
     told = answers[f"facts-{threads}"]

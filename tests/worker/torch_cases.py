@@ -124,6 +124,59 @@ def facts(**others) -> dict:
     return {"facts": handle.facts, "torch": [torch.get_num_threads(), torch.get_num_interop_threads()]}
 
 
+WRITERS = """
+import torch
+from torch import nn
+
+class Doubles(nn.Module):
+    def forward(self, points):
+        points.mul_(2)
+        return points.sum(1)
+
+class Clips(nn.Module):
+    def forward(self, points):
+        return nn.functional.relu(points, inplace=True).sum(1)
+
+class Hidden(nn.Module):
+    def forward(self, points):
+        points.numpy()[:] = 7
+        return points.sum(1)
+
+def model():
+    return {}()
+"""
+
+
+def write_writers() -> None:
+    """Models that write to their inputs, one of them what is there already."""
+    for name in ("Doubles", "Clips", "Hidden"):
+        (FOLDER / (name.lower() + ".py")).write_text(WRITERS.replace("{}", name))
+    scope: dict = {}
+    exec(WRITERS.replace("{}", "Doubles"), scope)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.jit.trace(scope["Doubles"](), (torch.ones(2, 6),)).save(str(FOLDER / "doubles.pt"))
+        torch.export.save(
+            torch.export.export(scope["Doubles"](), (torch.ones(2, 6),)), FOLDER / "doubles.pt2"
+        )
+
+
+def written(graph: str, *, elsewhere: bool = False) -> dict:
+    """What a model answers to the same batch again and again, what is left of the batch, and what is said of it."""
+    feeds = {"points": np.ones((2, 6), np.float32)}
+    predictor = TorchPredictor()
+    handle = predictor.open(paths(graph), options(["points"], ["sum"]))
+    if elsewhere:
+        handle.enter_inference_mode()
+    try:
+        batches = [predictor.prepare(handle, {"points": feeds["points"].copy()}), None]
+        batches[1] = predictor.prepare(handle, feeds)
+        answers = [predictor.predict(handle, batch)[0].tolist() for batch in batches * 3]
+    finally:
+        predictor.close(handle)
+    return {"answers": answers, "left": feeds["points"].tolist(), "timed": handle.facts["timed"]}
+
+
 def in_other_thread(feeds: dict) -> list:
     """Prepare here, predict in a thread of its own, as a pipeline does."""
     predictor = TorchPredictor()
@@ -177,6 +230,11 @@ def main() -> None:
     odd = {"points": feeds["points"]}
     notes.note("odd-outputs", lambda: run("odd.py", ["points"], ["mode", "weight", "half"], odd))
     notes.note("other-thread", lambda: in_other_thread(odd))
+    write_writers()
+    for name in ("doubles.py", "doubles.pt", "doubles.pt2", "clips.py", "hidden.py"):
+        notes.note("written " + name, lambda name=name: written(name))
+    notes.note("written in inference mode", lambda: written("clips.py", elsewhere=True))
+    notes.note("written train.pt", lambda: written("train.pt"))
     notes.note("facts-2", lambda: facts(threads=2))
     notes.note("facts-1", lambda: facts(threads=1))
 

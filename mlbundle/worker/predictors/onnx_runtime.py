@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
 import os
-from typing import Any, Mapping, Sequence
+from typing import AbstractSet, Any, Mapping, Sequence
 
 import numpy as np
 
@@ -36,13 +37,9 @@ class _Handle:
         self.expects = {i.name: _expectation(i) for i in self.inputs}
         # By the shapes of the inputs: shape and type of each output, learnt from the first run.
         self.known: dict[Any, list[tuple[Any, Any]]] = {}
-        # Beyond the batch axis nothing may depend on the data, or outputs can't be allocated beforehand.
-        self.bindable = all(
-            o.type.startswith("tensor(")
-            and o.type != "tensor(string)"
-            and not any(isinstance(d, _SYMBOLIC) for d in (o.shape or [None])[1:])
-            for o in self.outputs
-        )
+        # No size of an output may depend on the data, or outputs can't be allocated beforehand.
+        batch_axes = {i.shape[0] for i in self.inputs if i.shape and isinstance(i.shape[0], str)}
+        self.bindable = all(_is_bindable(output, batch_axes) for output in self.outputs)
         self.facts: dict[str, Any] = {}
 
 
@@ -99,6 +96,7 @@ class OnnxRuntimePredictor:
         settings.intra_op_num_threads = int(options.get("threads", 1))
         settings.inter_op_num_threads = 1
         settings.log_severity_level = 3
+        _check_weights(model)
         # With TF32 float32 would not be float32.
         providers: list[Any] = [(_CUDA, {"use_tf32": "0"}), _CPU] if gpu else [_CPU]
         try:
@@ -129,9 +127,12 @@ class OnnxRuntimePredictor:
     def predict(self, handle: _Handle, batch: _Bound | _Fed) -> list[Any]:
         """Run one batch; the arrays are valid until the batch is run again."""
         if isinstance(batch, _Bound):
-            handle.session.run_with_iobinding(batch.binding)
-            if handle.device != "cpu":
-                batch.binding.synchronize_outputs()
+            try:
+                handle.session.run_with_iobinding(batch.binding)
+                if handle.device != "cpu":
+                    batch.binding.synchronize_outputs()
+            except Exception as error:
+                raise _failed(error) from error
             return batch.arrays
         return self._run(handle, batch.feeds)
 
@@ -144,10 +145,62 @@ class OnnxRuntimePredictor:
         try:
             outputs: list[Any] = handle.session.run(None, dict(feeds))
         except Exception as error:
-            raise WorkerError(
-                "inference-failed", "ONNX Runtime: {}".format(error), fault="framework", hint="see worker.log"
-            ) from error
+            raise _failed(error) from error
         return outputs
+
+
+def _failed(error: Exception) -> WorkerError:
+    return WorkerError(
+        "inference-failed", "ONNX Runtime: {}".format(error), fault="framework", hint="see worker.log"
+    )
+
+
+def _is_bindable(output: Any, batch_axes: AbstractSet[str]) -> bool:
+    """Return whether the shape of an output follows from those of the inputs, for all that the graph says.
+
+    A free first axis is the batch if it is called like the first axis of an input; else it may be, say, how many boxes
+    were found.
+    """
+    if not output.type.startswith("tensor(") or output.type == "tensor(string)" or not output.shape:
+        return False
+    first, *others = output.shape
+    fixed = not isinstance(first, _SYMBOLIC)
+    return (fixed or first in batch_axes) and not any(isinstance(size, _SYMBOLIC) for size in others)
+
+
+def _check_weights(model: Mapping[str, str]) -> None:
+    """Raise WorkerError where the manifest names weights and the graph does not: they would not be what is run.
+
+    A tensor in another file has an entry `location` (`external_data` of TensorProto in onnx.proto): the path of the
+    file, from the graph's folder. Entries are searched for as they are written, without reading all of the graph.
+    """
+    graph, weights = model["graph"], model.get("weights")
+    if weights is None:
+        return
+    location = os.path.relpath(weights, os.path.dirname(graph))
+    with open(graph, "rb") as stream:
+        if os.fstat(stream.fileno()).st_size:
+            with mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                if any(content.find(_location_entry(path)) >= 0 for path in (location, "./" + location)):
+                    return
+    raise bundle_error(
+        "model-not-loadable",
+        "{} does not refer to {}, which the manifest names as its weights".format(
+            os.path.basename(graph), location
+        ),
+        "leave out weights_path where the graph holds its weights; else it is the file of the graph's external data, "
+        "in the graph's folder or below it",
+    )
+
+
+def _location_entry(path: str) -> bytes:
+    """Return a StringStringEntryProto of `location` and a path: field 1 is the key, field 2 the value."""
+    value = path.encode("utf-8", "surrogateescape")
+    length, rest = b"", len(value)
+    while rest > 0x7F:
+        length += bytes([rest & 0x7F | 0x80])
+        rest >>= 7
+    return b"\n\x08location\x12" + length + bytes([rest]) + value
 
 
 def _require_cuda(providers: Sequence[str]) -> None:
@@ -167,7 +220,11 @@ def _facts(onnxruntime: Any, handle: _Handle) -> dict[str, Any]:
         "inter_op_threads": settings.inter_op_num_threads,
     }
     if handle.device == "cpu":
-        facts["timed"] = "the model; inputs and outputs are bound before"
+        facts["timed"] = (
+            "the model; inputs and outputs are bound before"
+            if handle.bindable
+            else "the model; nothing is bound before, as the shapes of its outputs may depend on the data"
+        )
     else:
         facts["tf32"] = False
         facts["timed"] = (

@@ -125,6 +125,9 @@ def _facts(tf: Any, threads: int, *, gpu: bool) -> dict[str, Any]:
         "inter_op_threads": 1,
         "timed": "the model, and copies of its inputs and outputs as TensorFlow makes them",
     }
+    if threads > 1:
+        # Each operator's work is cut for its own threads, and who waits for them helps: there is no setting against it.
+        facts["calling_thread"] = "computes beside the {} threads".format(threads)
     if gpu:
         details = tf.config.experimental.get_device_details(tf.config.list_physical_devices("GPU")[0])
         build = tf.sysconfig.get_build_info()

@@ -67,6 +67,23 @@ class _Batch:
         self.positional = positional
         self.by_name = by_name
 
+    def copy(self, torch: Any) -> _Batch:
+        """Return the same values in other memory; PyTorch counts what is written to it."""
+        # Tensors that are made in inference mode have no such count.
+        with torch.inference_mode(False):
+            return _Batch(
+                [tensor.clone() for tensor in self.positional],
+                {name: tensor.clone() for name, tensor in self.by_name.items()},
+            )
+
+    def differs(self, other: _Batch) -> bool:
+        """Return whether anything was written to this copy of another batch, also if it was what was there."""
+        pairs = [
+            *zip(self.positional, other.positional),
+            *((tensor, other.by_name[name]) for name, tensor in self.by_name.items()),
+        ]
+        return any(mine._version or _bytes(mine) != _bytes(theirs) for mine, theirs in pairs)
+
 
 class TorchPredictor:
     """Runs `.pt2` programs, Python model code (`.py`) with a state dict, and TorchScript (any other file)."""
@@ -99,16 +116,24 @@ class TorchPredictor:
         return handle
 
     def prepare(self, handle: _Handle, feeds: Mapping[str, Any]) -> _Batch:
-        """Bring a batch to the device; the first one is run once to learn what the model returns."""
+        """Bring a batch to the device; the first one is run once, on a copy, to learn what the model does with it."""
         check_names(feeds, [*handle.positional, *handle.by_name])
         tensors = {name: _tensor(handle, name, array) for name, array in feeds.items()}
         batch = _Batch(
             [tensors[name] for name in handle.positional], {name: tensors[name] for name in handle.by_name}
         )
         if not handle.learnt:
-            handle.fetch = _fetcher(handle, self.predict(handle, batch))
-            handle.learnt = True
+            self._learn(handle, batch)
         return batch
+
+    def _learn(self, handle: _Handle, batch: _Batch) -> None:
+        """Find out what the model returns, and whether it writes to its inputs: then it gets new ones each time."""
+        copy = batch.copy(handle.torch)
+        handle.fetch = _fetcher(handle, self.predict(handle, copy))
+        if copy.differs(batch):
+            handle.module = _on_copies(handle.module)
+            handle.facts["timed"] += "; a copy of the inputs for each query, as the model writes to them"
+        handle.learnt = True
 
     def predict(self, handle: _Handle, batch: _Batch) -> Any:
         """Return the outputs of one batch as a list of arrays; on a GPU they are on the host when this returns."""
@@ -125,6 +150,23 @@ class TorchPredictor:
         """Let the model go."""
         handle.leave_inference_mode()
         del handle.module
+
+
+def _bytes(tensor: Any) -> bytes:
+    content: bytes = tensor.cpu().numpy().tobytes()
+    return content
+
+
+def _on_copies(module: Any) -> Callable[..., Any]:
+    """Return a module that is called with copies of its inputs."""
+
+    def call(*positional: Any, **by_name: Any) -> Any:
+        return module(
+            *[tensor.clone() for tensor in positional],
+            **{name: tensor.clone() for name, tensor in by_name.items()},
+        )
+
+    return call
 
 
 def _failed(torch: Any, error: Exception) -> BaseException:
