@@ -44,9 +44,8 @@ def threads_computing(threads: int) -> int:
         handle = predictor.open(paths("heavy.pb"), options(["points"], ["heavy"], threads=threads))
         predictor.predict(handle, [np.full((700, 700), 0.001, np.float32)])
         busy = 0
-        for task in os.listdir("/proc/self/task"):
-            with open(f"/proc/self/task/{task}/schedstat") as stream:
-                busy += int(stream.read().split()[0]) > 5_000_000
+        for task in Path("/proc/self/task").iterdir():
+            busy += int((task / "schedstat").read_text().split()[0]) > 5_000_000  # nanoseconds
         # The main thread has been busy with loading in any case.
         os.write(write, str(busy).encode())
         os._exit(0)
