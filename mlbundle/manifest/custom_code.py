@@ -1,4 +1,4 @@
-"""Looks at the Python code of a manifest without running it: does it parse, does it define the function."""
+"""Looks at the Python code of a manifest without running it: does it parse, does it define what is called."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ import warnings
 from dataclasses import dataclass
 
 MAX_CHARACTERS = 1 << 18
+
+_PREDICTOR = "Predictor"
+_CALLS = {"open": ("model", "options"), "predict": ("handle", "batch"), "close": ("handle",)}
+"""What a predictor must have -> its arguments after `self`."""
+_OPTIONAL_CALLS = {"prepare": ("handle", "feeds")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +31,64 @@ def code_fault(source: str, function: str) -> CodeFault | None:
     """
     if len(source) > MAX_CHARACTERS:
         return CodeFault(f"the code is longer than {MAX_CHARACTERS:,} characters")
+    tree = _parsed(source)
+    return tree if isinstance(tree, CodeFault) else _definition_fault(tree, function)
+
+
+def predictor_fault(source: bytes) -> CodeFault | None:
+    """Return why the content of a file can't serve as a predictor; None when it can, as far as one sees.
+
+    It must define a class `Predictor` with the methods open, predict and close; of what it imports, inherits or puts
+    together in another way only a run knows. The code is parsed, never executed.
+    """
+    tree = _parsed(source)
+    if isinstance(tree, CodeFault):
+        return tree
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == _PREDICTOR]
+    if not found:
+        made = any(isinstance(node, ast.FunctionDef) and node.name == _PREDICTOR for node in tree.body)
+        return (
+            None if made or _binds(tree, _PREDICTOR) else CodeFault(f"the code defines no class {_PREDICTOR}")
+        )
+    return _class_fault(found[-1])
+
+
+def _parsed(source: str | bytes) -> ast.Module | CodeFault:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            tree = ast.parse(source)
+            return ast.parse(source)
     except SyntaxError as error:
-        return CodeFault(f"the code is no Python: {error.msg}", error.lineno or 0, error.offset or 0)
+        return CodeFault(f"the code is no Python: {error.msg}", error.lineno or 0, max(0, error.offset or 0))
     except (ValueError, RecursionError, MemoryError) as error:
         return CodeFault(f"the code can't be parsed: {str(error) or type(error).__name__}")
-    return _definition_fault(tree, function)
+
+
+def _class_fault(node: ast.ClassDef) -> CodeFault | None:
+    defined = {
+        item.name: item for item in node.body if isinstance(item, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    for name, arguments in {**_CALLS, **_OPTIONAL_CALLS}.items():
+        method = defined.get(name)
+        if isinstance(method, ast.AsyncFunctionDef):
+            return CodeFault(
+                f"{_PREDICTOR}.{name} is an async function", method.lineno, method.col_offset + 1
+            )
+        # What a decorator makes of it, only a run knows.
+        if method is not None and not method.decorator_list and not _takes(method.args, 1 + len(arguments)):
+            signature = f"{name}(self, {', '.join(arguments)})"
+            return CodeFault(
+                f"{_PREDICTOR}.{name} is not called so: {signature}", method.lineno, method.col_offset + 1
+            )
+    known = {*defined, *_assigned(node.body)}
+    missing = [name for name in _CALLS if name not in known]
+    if missing and not node.bases and not node.keywords and not node.decorator_list:
+        return CodeFault(
+            f"{_PREDICTOR} has no {' and no '.join(f'{name}()' for name in missing)}",
+            node.lineno,
+            node.col_offset + 1,
+        )
+    return None
 
 
 def _definition_fault(tree: ast.Module, name: str) -> CodeFault | None:
@@ -48,7 +102,7 @@ def _definition_fault(tree: ast.Module, name: str) -> CodeFault | None:
         return CodeFault(f"the code defines {count} {name}(env, data)")
     if isinstance(chosen, ast.AsyncFunctionDef):
         return CodeFault(f"{chosen.name} is an async function", chosen.lineno, chosen.col_offset + 1)
-    if not _takes_two(chosen.args):
+    if not _takes(chosen.args, 2):
         message = f"{chosen.name} does not take two positional arguments (env, data)"
         return CodeFault(message, chosen.lineno, chosen.col_offset + 1)
     return None
@@ -56,20 +110,23 @@ def _definition_fault(tree: ast.Module, name: str) -> CodeFault | None:
 
 def _binds(tree: ast.Module, name: str) -> bool:
     """Whether a statement at the top level gives the name a value in another way than by `def`."""
-    for node in tree.body:
+    return name in _assigned(tree.body)
+
+
+def _assigned(body: list[ast.stmt]) -> set[str]:
+    """Return the names that statements import or assign."""
+    names: set[str] = set()
+    for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            names = [alias.asname or alias.name for alias in node.names]
+            names |= {alias.asname or alias.name for alias in node.names}
         elif isinstance(node, ast.Assign):
-            names = [target.id for target in node.targets if isinstance(target, ast.Name)]
-        else:
-            continue
-        if name in names:
-            return True
-    return False
+            names |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return names
 
 
-def _takes_two(arguments: ast.arguments) -> bool:
+def _takes(arguments: ast.arguments, count: int) -> bool:
+    """Return whether a function can be called with so many positional arguments."""
     positional = len(arguments.posonlyargs) + len(arguments.args)
     least = positional - len(arguments.defaults)
     needs_keywords = any(default is None for default in arguments.kw_defaults)
-    return least <= 2 and (positional >= 2 or arguments.vararg is not None) and not needs_keywords
+    return least <= count and (positional >= count or arguments.vararg is not None) and not needs_keywords

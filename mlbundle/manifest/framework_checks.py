@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from mlbundle.errors import UsageError
 from mlbundle.manifest.common_checks import check_name, check_path, check_version
-from mlbundle.manifest.problems import shown
-from mlbundle.manifest.values import is_elided
+from mlbundle.manifest.locks import installed_lock, installed_locks
+from mlbundle.manifest.problems import listing, shown
+from mlbundle.manifest.values import is_elided, path_fault
 from mlbundle.manifest.versions import VersionConstraint
 from mlbundle.platforms import normalise_architecture
 
@@ -29,7 +30,7 @@ def check_framework(view: View) -> None:
             _check_image(view, ("containers", architecture, accelerator))
     for architecture in view.keys("python"):
         for accelerator in view.keys("python", architecture):
-            check_path(view, ("python", architecture, accelerator))
+            _check_lock(view, ("python", architecture, accelerator))
 
 
 def _check_aliases(view: View, table: str) -> None:
@@ -38,6 +39,18 @@ def _check_aliases(view: View, table: str) -> None:
         same = first.setdefault(normalise_architecture(name), name)
         if same != name:
             view.error_at_key((table, name), f"{shown(name)} and {shown(same)} are the same architecture")
+
+
+def _check_lock(view: View, path: Path) -> None:
+    check_path(view, path)
+    text = view.text(*path)
+    if text and path_fault(text) is None and installed_lock(text) is None:
+        view.warning(
+            path,
+            f"the lock {shown(text)} is none of those that come with mlbundle",
+            listing(installed_locks()),
+            "without one, a run as a process needs --python PATH",
+        )
 
 
 def _check_image(view: View, path: Path) -> None:

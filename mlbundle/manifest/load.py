@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from mlbundle.errors import ManifestInvalid
@@ -88,16 +88,23 @@ def load_framework(path: Path) -> Loaded[FrameworkManifest]:
 def load_manifest(path: Path) -> Loaded[ModelManifest] | Loaded[FrameworkManifest]:
     """Read and check a manifest of either kind; a folder means its model.yml, else its framework.yml.
 
-    A folder with an unpacked bundle has them in its folder `mlbundle`. Raises as `load_model` does.
+    A folder with an unpacked bundle has them in its folder `mlbundle`. The predictors that a model manifest names are
+    looked at where they are there. Raises as `load_model` does.
     """
-    file = path
+    from mlbundle.manifest.code_files import predictor_problems
+
+    file, root = path, path.parent
     if path.is_dir():
         unpacked = path / "mlbundle" / MODEL_FILE
         found = (path / MODEL_FILE, unpacked, path / FRAMEWORK_FILE)
-        file = next((candidate for candidate in found if candidate.exists()), path / MODEL_FILE)
+        file, root = next((candidate for candidate in found if candidate.exists()), path / MODEL_FILE), path
     source = parse_source(read_bytes(file), str(file))
     keys = {entry.key: None for entry in source.root.entries} if source.root is not None else {}
-    return _framework(source) if detect_kind(keys) == "framework" else _model(source)
+    if detect_kind(keys, file.name) == "framework":
+        return _framework(source)
+    loaded = _model(source)
+    in_code = tuple(predictor_problems(loaded.document, root))
+    return replace(loaded, value=None, problems=(*loaded.problems, *in_code)) if in_code else loaded
 
 
 def parse_model(data: bytes, filename: str) -> Loaded[ModelManifest]:
@@ -110,9 +117,14 @@ def parse_framework(data: bytes, filename: str) -> Loaded[FrameworkManifest]:
     return _framework(parse_source(data, filename))
 
 
-def detect_kind(document: Mapping[str, Any]) -> Kind:
-    """Return what a manifest is by its keys: a framework names containers or Python environments, a model does not."""
-    return "framework" if _FRAMEWORK_KEYS & set(document) and not _MODEL_KEYS & set(document) else "model"
+def detect_kind(document: Mapping[str, Any], filename: str = "") -> Kind:
+    """Return what a manifest is by its keys: a framework names containers or Python environments, a model does not.
+
+    Where the keys say neither, the name of the file does.
+    """
+    if _MODEL_KEYS & set(document):
+        return "model"
+    return "framework" if _FRAMEWORK_KEYS & set(document) or filename == FRAMEWORK_FILE else "model"
 
 
 def _model(source: Source) -> Loaded[ModelManifest]:

@@ -96,7 +96,8 @@ def select_lock(framework: FrameworkManifest, architecture: str, accelerator: st
         raise PythonEnvironmentFailed(
             f"{framework.name} {framework.version} has no locked environment for {_place(architecture, accelerator)}",
             context=_listed(framework.python),
-            hint=_hint(framework.python, "locked environment"),
+            hint=f"{_hint(framework.python, 'locked environment')}; "
+            "`--python PATH` runs it in a Python that has it, `--runtime docker` in a container",
         )
     return lock
 

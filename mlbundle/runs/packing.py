@@ -204,7 +204,8 @@ def _misfit(wanted: FrameworkConstraint, chosen: ChosenFramework, path: Path) ->
         f"the model needs {wanted.name} {wanted.version}; "
         f"the framework manifest is {chosen.manifest.name} {chosen.manifest.version}",
         where=str(path),
-        hint="name another with --framework-manifest, or mend the constraint in the model manifest",
+        hint="mend the constraint in the model manifest, or name another framework manifest: "
+        "`mlbundle pack --framework-manifest FILE`",
     )
 
 
@@ -223,7 +224,7 @@ def _built_in_framework(constraints: Sequence[FrameworkConstraint]) -> tuple[Pat
     raise ReferenceNotFound(
         f"no framework manifest fits {constraints[0].name} {versions}",
         hint=f"put {FRAMEWORK_FILE} beside the model manifest ({FRAMEWORKS_NAME}/<name>.yml for a variant), "
-        f"or name one with --framework-manifest; built in: {listed or 'none'}",
+        f"or name one: `mlbundle pack --framework-manifest FILE`; built in: {listed or 'none'}",
     )
 
 

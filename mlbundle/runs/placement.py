@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import AcceleratorMissing, EngineUnavailable, ImageMissing, TrustRequired, UsageError
+from mlbundle.manifest.locks import installed_lock, installed_locks
 from mlbundle.manifest.select import select_image, select_lock
 from mlbundle.platforms import ARCHITECTURES, normalise_architecture, this_architecture
-from mlbundle.resources import resource_folder
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,11 +111,16 @@ def _in_container(options: RunOptions, settings: Settings, what: Evaluated, repo
     from mlbundle.runtime.emulation import require_emulator
     from mlbundle.runtime.images import engine_client, resolve_image
 
+    if options.accelerator == "gpu":
+        # First: no image helps a machine that has no driver.
+        _check_driver(what.framework, normalise_architecture(options.architecture or this_architecture()))
     client = engine_client()
     try:
         native = normalise_architecture(str(client.version().get("Arch") or this_architecture()))
         architecture = normalise_architecture(options.architecture or native)
-        choice = select_image(what.framework, architecture, options.accelerator)
+        select_image(what.framework, architecture, options.accelerator)
+        if options.accelerator == "gpu":
+            _check_gpu_engine(client)
         pins = what.pins()
         loaded_id = load_embedded(
             options.reference,
@@ -136,8 +141,6 @@ def _in_container(options: RunOptions, settings: Settings, what: Evaluated, repo
             pins=pins,
             loaded_id=loaded_id,
         )
-        if options.accelerator == "gpu":
-            _check_gpu_engine(client, choice.driver)
         if architecture != native:
             require_emulator(client, architecture)
             report(f"{architecture} is emulated on {native}: the times say nothing about {architecture}")
@@ -150,10 +153,9 @@ def _in_container(options: RunOptions, settings: Settings, what: Evaluated, repo
     return Placement(runtime, architecture, emulated=architecture != native, image=image, client=client)
 
 
-def _check_gpu_engine(client: Any, driver: str | None) -> None:
-    from mlbundle.runtime.devices import check_driver, engine_has_gpu_runtime, nvidia_driver
+def _check_gpu_engine(client: Any) -> None:
+    from mlbundle.runtime.devices import engine_has_gpu_runtime
 
-    check_driver(driver, nvidia_driver())
     if not engine_has_gpu_runtime(client.info()):
         raise AcceleratorMissing(
             "the container engine can't give a GPU to a container",
@@ -175,7 +177,7 @@ def _as_process(options: RunOptions, settings: Settings, what: Evaluated, report
         runtime = ProcessRuntime.of_existing(python, what.framework.name, limit_memory=limit_memory)
         return Placement(runtime, this_architecture())
     if options.accelerator == "gpu":
-        _check_gpu_here(what.framework)
+        _check_driver(what.framework, this_architecture())
     lock = _lock_path(select_lock(what.framework, this_architecture(), options.accelerator))
     environment = ensure_environment(
         settings.cache_dir, what.framework.name.lower(), lock, make=not options.dry_run, report=report
@@ -184,21 +186,22 @@ def _as_process(options: RunOptions, settings: Settings, what: Evaluated, report
     return Placement(runtime, this_architecture())
 
 
-def _check_gpu_here(framework: FrameworkManifest) -> None:
+def _check_driver(framework: FrameworkManifest, architecture: str) -> None:
     from mlbundle.runtime.devices import check_driver, nvidia_driver
 
-    choice = framework.containers.get(this_architecture(), {}).get("gpu")
+    choice = framework.containers.get(architecture, {}).get("gpu")
     check_driver(None if choice is None else choice.driver, nvidia_driver())
 
 
 def _lock_path(name: str) -> Path:
     """Return a lock that we ship; a manifest can't name any other file."""
-    root = resource_folder("containers")
-    path = (root.parent / name).resolve()
-    if not path.is_relative_to(root.resolve()) or not path.is_file():
+    path = installed_lock(name)
+    if path is None:
         raise UsageError(
             f"the framework manifest names a lock that is not installed: {name!r}",
-            hint="use the docker runtime, or --python",
+            context=["there are:", *installed_locks()],
+            hint="environments are made of locks that come with mlbundle alone: `--python PATH` runs it in a Python of "
+            "your own, `--runtime docker` in a container",
         )
     return path
 

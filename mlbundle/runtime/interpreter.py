@@ -19,6 +19,7 @@ OLDEST = (3, 9)
 
 Kind = Literal["virtual environment", "conda environment", "installation"]
 _TIMEOUT_S = 60.0
+_LONGEST_LINE = 200
 _MARK = "mlbundle-python:"
 _MODULES = {"onnxruntime": "onnxruntime", "torch": "torch", "tensorflow": "tensorflow"}
 """Framework -> the module that its predictor imports; of others only the bundle's own predictor knows."""
@@ -120,16 +121,26 @@ def _ask(python: Path, modules: Sequence[str], variables: Mapping[str, str]) -> 
         raise _no_python(python, error.strerror or str(error)) from error
     said = [line for line in done.stdout.decode("utf-8", "replace").splitlines() if line.startswith(_MARK)]
     if not said:
-        last = done.stderr.decode("utf-8", "replace").strip().splitlines()[-3:]
-        raise _no_python(python, f"it ended with status {done.returncode} and no answer", last)
+        raise _no_python(
+            python,
+            f"it ended with status {done.returncode} and no answer",
+            _last_words(done.stderr.decode("utf-8", "replace")),
+        )
     document: dict[str, Any] = json.loads(said[-1].removeprefix(_MARK))
     return document
+
+
+def _last_words(said: str) -> list[str]:
+    """Return the last line that a program wrote, printable and short: it may quote the whole question."""
+    lines = ["".join(c if c.isprintable() else " " for c in line).strip() for line in said.splitlines()]
+    last = next((" ".join(line.split()) for line in reversed(lines) if line), None)
+    return [] if last is None else [last if len(last) <= _LONGEST_LINE else last[: _LONGEST_LINE - 1] + "…"]
 
 
 def _no_python(python: Path, why: str, context: Sequence[str] = ()) -> EnvironmentLacks:
     return EnvironmentLacks(
         f"this is no Python that can be used: {why}",
         where=str(python),
-        context=[line[:500] for line in context],
+        context=context,
         hint="--python takes the path of a Python interpreter, such as an environment's bin/python",
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jsonschema import Draft202012Validator
+from support import make_bundle
 
 from mlbundle.resources import load_schema
 
@@ -60,3 +61,32 @@ def test_a_missing_file_is_a_usage_error(cli: Cli) -> None:
 
 def test_no_file_is_a_usage_error(cli: Cli) -> None:
     assert cli("validate").status == 2
+
+
+def test_a_predictor_beside_the_manifest_is_looked_at(cli: Cli, tmp_path: Path) -> None:
+    folder = make_bundle(tmp_path / "bundle")
+    with (folder / "model.yml").open("a") as manifest:
+        manifest.write("predictor: predictor.py\n")
+    # Where it is not there, packing says so.
+    assert cli("validate", folder).status == 0
+    (folder / "predictor.py").write_text("import os\n\nclass Predictor:\n    def open(self, model): ...\n")
+    done = cli("validate", folder)
+    assert done.status == 1
+    place = f"{folder}/predictor.py:4:5: error: /predictor: "
+    assert done.stdout.splitlines()[-1].startswith(place + "Predictor.open is not called so")
+    document = cli("validate", folder, "--json").document()
+    assert Draft202012Validator(load_schema("validation")).is_valid(document)
+    assert document["valid"] is False
+    # One that leads out of the folder is none of ours.
+    (folder / "predictor.py").unlink()
+    (folder / "predictor.py").symlink_to("/etc/passwd")
+    assert cli("validate", folder).status == 0
+
+
+def test_a_file_called_framework_is_a_framework_manifest_whatever_it_lacks(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "framework.yml").write_text("name: torch\nversion: 2.13.0\n")
+    done = cli("validate", tmp_path)
+    assert "one of the keys 'containers' or 'python' is missing" in done.stdout
+    assert "not valid as a framework manifest" in done.stderr
+    (tmp_path / "framework.yml").write_text("name: torch\nversion: 2.13.0\ninputs: []\n")
+    assert "as a model manifest" in cli("validate", tmp_path / "framework.yml").stderr

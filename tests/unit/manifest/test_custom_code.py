@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from mlbundle.manifest.custom_code import code_fault
+from mlbundle.manifest.custom_code import code_fault, predictor_fault
 
 
 @pytest.mark.parametrize(
@@ -92,3 +94,51 @@ def test_code_is_not_run(tmp_path: Path) -> None:
 
 def test_warnings_of_the_parser_stay_inside() -> None:
     assert code_fault("x = '\\d'\ndef preprocess(env, data): return 1 is 1", "preprocess") is None
+
+
+CLOSE = "    def close(self, handle): ...\n"
+PREDICT = "    def predict(self, handle, batch): ...\n"
+OPEN = "class Predictor:\n    def open(self, model, options): ...\n"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        OPEN + PREDICT + CLOSE,
+        "try:\n    import fast\nexcept ImportError:\n    class Predictor:\n" + "".join(
+            f"    {line}\n" for line in (OPEN + PREDICT + CLOSE).splitlines()[1:]
+        ),
+        "from base import Base\nclass Predictor(Base):\n    pass\n",
+        "from base import Other as Predictor\n",
+        "def Predictor(): ...\n",
+        "class Predictor:\n    open = predict = close = print\n",
+        "class Predictor:\n    @staticmethod\n    def open(model, options): ...\n" + PREDICT + CLOSE,
+    ],
+)  # fmt: skip
+def test_good_predictors(code: str) -> None:
+    assert predictor_fault(code.encode()) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "line", "column"),
+    [
+        ("x = 1", "the code defines no class Predictor", 0, 0),
+        ("class Predictr: ...", "the code defines no class Predictor", 0, 0),
+        (OPEN, "Predictor has no predict() and no close()", 1, 1),
+        (OPEN + "    def predict(self, batch): ...\n" + CLOSE, "Predictor.predict is not called so: predict(self, handle, batch)", 3, 5),
+        (OPEN + "    async def predict(self, handle, batch): ...\n" + CLOSE, "Predictor.predict is an async function", 3, 5),
+        (OPEN + PREDICT + CLOSE + "    def prepare(self, feeds): ...\n", "Predictor.prepare is not called so: prepare(self, handle, feeds)", 5, 5),
+        (OPEN + "    def predict(self:\n", "the code is no Python: '(' was never closed", 3, 16),
+        ("# coding: klingon\n", "the code is no Python: unknown encoding: klingon", 0, 0),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_a_predictor(code: str, message: str, line: int, column: int) -> None:
+    fault = predictor_fault(code.encode())
+    assert fault is not None
+    assert (fault.message, fault.line, fault.column) == (message, line, column)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_predictor_or_a_fault(content: bytes) -> None:
+    fault = predictor_fault(content)
+    assert fault is None or fault.message

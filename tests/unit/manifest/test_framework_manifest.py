@@ -10,6 +10,8 @@ from mlbundle.manifest.load import parse_framework
 
 HEAD = "name: torch\nversion: 2.1.0\n"
 DIGEST = f"sha256:{HEX}"
+LOCK = "containers/torch/cpu/requirements-amd64.lock"
+PYTHON = f"python: {{arm64: {{cpu: {LOCK}}}}}\n"
 
 
 def image(yaml: str) -> list[str]:
@@ -51,14 +53,15 @@ def test_digests_are_taken_out_of_the_reference() -> None:
     [
         (HEAD, ["1:1 error : one of the keys 'containers' or 'python' is missing"]),
         (HEAD + "containers: {}\n", ["3:13 error /containers: containers is empty"]),
-        (HEAD + "python: {amd46: {cpu: a.lock}}\n", ["3:10 error /python/amd46: 'amd46' is no architecture"]),
-        (HEAD + "python: {amd64: {cup: a.lock}}\n", ["3:18 error /python/amd64/cup: 'cup' is no accelerator"]),
+        (HEAD + "python: {arm64: {cpu: mine.lock}}\n", ["3:23 warning /python/arm64/cpu: the lock 'mine.lock' is none of those that come with mlbundle"]),
+        (HEAD + f"python: {{amd46: {{cpu: {LOCK}}}}}\n", ["3:10 error /python/amd46: 'amd46' is no architecture"]),
+        (HEAD + f"python: {{amd64: {{cup: {LOCK}}}}}\n", ["3:18 error /python/amd64/cup: 'cup' is no accelerator"]),
         (HEAD + "python: {amd64: {cpu: /a.lock}}\n", ["3:23 error /python/amd64/cpu: '/a.lock' is not allowed as a path: it is absolute"]),
-        (HEAD + "python: {amd64: {cpu: a}, x86_64: {gpu: b}}\n", ["3:27 error /python/x86_64: 'x86_64' and 'amd64' are the same architecture"]),
-        ("name: torch\nversion: 2.1.0rc1+cu121\npython: {arm64: {cpu: a}}\n", []),
-        ("name: torch\nversion: 2.1\npython: {arm64: {cpu: a}}\n", ["2:10 warning /version: '2.1' has fewer than three parts"]),
-        ("name: torch\nversion: 1.0.0-left.right\npython: {arm64: {cpu: a}}\n", ["2:10 error /version: '1.0.0-left.right' is no version"]),
-        ("name: torch\nversion: newest\npython: {arm64: {cpu: a}}\n", ["2:10 error /version: 'newest' is no version"]),
+        (HEAD + f"python: {{amd64: {{cpu: {LOCK}}}, x86_64: {{gpu: {LOCK}}}}}\n", ["3:70 error /python/x86_64: 'x86_64' and 'amd64' are the same architecture"]),
+        ("name: torch\nversion: 2.1.0rc1+cu121\n" + PYTHON, []),
+        ("name: torch\nversion: 2.1\n" + PYTHON, ["2:10 warning /version: '2.1' has fewer than three parts"]),
+        ("name: torch\nversion: 1.0.0-left.right\n" + PYTHON, ["2:10 error /version: '1.0.0-left.right' is no version"]),
+        ("name: torch\nversion: newest\n" + PYTHON, ["2:10 error /version: 'newest' is no version"]),
         ("name: torch\nversion: 1.0.0\npyhton: {arm64: {cpu: a}}\n", ["1:1 error : one of the keys 'containers' or 'python' is missing", "3:1 error /pyhton: unknown key 'pyhton'"]),
     ],
 )  # fmt: skip
@@ -67,5 +70,5 @@ def test_mistakes(text: str, expected: list[str]) -> None:
 
 
 def test_near_misses_of_architectures() -> None:
-    (problem,) = parse_framework((HEAD + "python: {amd46: {cpu: a.lock}}\n").encode(), "f").problems
+    (problem,) = parse_framework((HEAD + f"python: {{amd46: {{cpu: {LOCK}}}}}\n").encode(), "f").problems
     assert problem.hint == "did you mean 'amd64'?"

@@ -70,13 +70,15 @@ def test_a_python_without_the_framework_names_it(cli: Cli, bundle) -> None:
     assert "onnxruntime" in error["hint"]
 
 
-@pytest.mark.parametrize("name", ["true", "cat"])
+@pytest.mark.parametrize("name", ["true", "cat", "ls"])
 def test_a_program_that_is_no_python_is_told(cli: Cli, bundle, name) -> None:
     program = shutil.which(name)
     assert program is not None
     error = cli("run", bundle, "--python", program, *QUICK).error(3, "environment-lacks")
     assert "no Python" in error["message"]
     assert error["where"] == program
+    assert len(error["context"]) <= 1
+    assert all(line.isprintable() and len(line) <= 200 for line in error["context"])
 
 
 def test_a_file_that_can_not_be_run_is_told(cli: Cli, tmp_path, bundle) -> None:
