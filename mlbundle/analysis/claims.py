@@ -47,11 +47,11 @@ def check_accuracy(metric: str, value: float, samples: int, claim: ExpectedAccur
 
 
 def validity_reasons(
-    *, queries: int, settled: bool, concurrent: bool, emulated: str | None = None
+    *, queries: int | None, settled: bool, concurrent: bool, emulated: str | None = None
 ) -> list[str]:
     """Return why a measurement does not count; empty when it does."""
     reasons = []
-    if queries < LEAST_QUERIES:
+    if queries is not None and queries < LEAST_QUERIES:
         reasons.append(f"{queries} queries, at least {LEAST_QUERIES} are needed for a 90th percentile")
     if not settled:
         reasons.append("the warm-up did not settle: latencies still moved by more than 5 %")
