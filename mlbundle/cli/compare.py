@@ -8,22 +8,31 @@ import click
 
 from mlbundle.cli import output, units
 from mlbundle.cli.params import complete_run
+from mlbundle.cli.record_views import form_text, runtime_text
 from mlbundle.errors import EXIT_YES, CheckFailed
 
 if TYPE_CHECKING:
-    from mlbundle.runs.comparison import Row
+    from collections.abc import Iterator, Mapping, Sequence
 
 SCHEMA = "mlbundle/comparison/v1"
 _COLUMNS = (
-    "run", "model", "framework", "runtime", "trimmed mean", "ratio", "p99", "throughput", "accuracy",
+    "run", "model", "framework", "runtime", "status", "trimmed mean", "ratio", "p99", "throughput", "accuracy",
     "predictions", "outputs",
 )  # fmt: skip
+_NAMED = 3
 
 
 @click.command("compare")
 @click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=complete_run)
 @click.option(
-    "--model", help="Instead of RUNs: the latest run of each form, framework and runtime of this model."
+    "--model",
+    help="Instead of RUNs: the latest run of each form, framework version, runtime and isolation of this model.",
+)
+@click.option(
+    "--against",
+    metavar="RUN",
+    shell_complete=complete_run,
+    help="Hold all against this run.  [default: the first RUN; of --model, the top level of its manifest]",
 )
 @click.option("--rtol", type=click.FloatRange(min=0), default=1e-5, show_default=True, help="Relative.")
 @click.option("--atol", type=click.FloatRange(min=0), default=1e-5, show_default=True, help="Absolute.")
@@ -33,15 +42,17 @@ def command(
     *,
     runs: tuple[str, ...],
     model: str | None,
+    against: str | None,
     rtol: float,
     atol: float,
     check: bool,
     output_format: str,
 ) -> int:
-    """Show RUNs side by side; each is held against the first.
+    """Show RUNs side by side; each is held against the reference, which comes first.
 
-    A RUN is an id, the beginning of one, or `latest`. Outputs agree where |a - b| <= atol + rtol * |b|, b being the
-    first run's.
+    A RUN is an id, the beginning of one, or `latest`. The reference is the first RUN, or --against. Of a --model it is
+    the run of the form at the top level of its manifest, in a pinned image where there is one. Outputs agree where
+    |a - b| <= atol + rtol * |b|, b being the reference's.
     """
     from mlbundle.analysis.agreement import Tolerance
     from mlbundle.config import load_settings
@@ -51,16 +62,15 @@ def command(
         raise click.UsageError("name the runs to compare, or a --model, and not both")
     settings = load_settings()
     chosen = list(runs) if model is None else latest_of_each(settings, model)
-    rows = compare_runs(settings, chosen, Tolerance(rtol, atol))
+    rows = compare_runs(settings, chosen, Tolerance(rtol, atol), against=against)
+    documents = [row.to_document() for row in rows]
     if output_format == "json":
-        document = {
-            "schema": SCHEMA,
-            "tolerance": {"relative": rtol, "absolute": atol},
-            "runs": [row.to_document() for row in rows],
-        }
-        output.document(document)
+        tolerance = {"relative": rtol, "absolute": atol}
+        output.document({"schema": SCHEMA, "tolerance": tolerance, "runs": documents})
     else:
-        output.table(_COLUMNS, [_cells(row) for row in rows], output_format=output_format)
+        output.records(documents, _COLUMNS, _cells, output_format=output_format)
+        notes = [*_notes(documents), f"tolerance: |a - b| <= {atol:g} + {rtol:g} * |b|, b of the reference"]
+        output.notes(notes, output_format=output_format)
     if check:
         try:
             require_same(rows)
@@ -71,38 +81,64 @@ def command(
     return EXIT_YES
 
 
-def _cells(row: Row) -> tuple[Any, ...]:
-    found = row.to_document()
-    variant = found["variant"] or found["framework"]
-    named = found["framework"] if variant == found["framework"] else f"{variant} ({found['framework']})"
-    invalid = "" if found["valid"] else " INVALID"
+def _cells(found: Mapping[str, Any]) -> tuple[Any, ...]:
     return (
         found["run_id"],
         found["model"],
-        f"{named} {found['framework_version']}",
-        f"{found['runtime']}{invalid}",
+        form_text(found["framework"], found["framework_version"], found["variant"]),
+        runtime_text(found["runtime"], found["isolation"]),
+        _status(found) + (" !" if found["warnings"] else ""),
         _shown(found["trimmed_mean_ns"], units.duration),
-        _shown(row.latency_ratio, "x{:.2f}".format),
+        _shown(found["latency_ratio"], units.ratio),
         _shown(found["p99_ns"], units.duration),
         _shown(found["throughput_per_s"], units.rate),
         _shown(found["accuracy"], "{:.4f}".format),
-        _predictions(row, found["samples"]),
-        _outputs(row),
+        _predictions(found),
+        _outputs(found),
     )
 
 
-def _predictions(row: Row, samples: int | None) -> str:
-    differing = row.agreement.differing_predictions
+def _status(found: Mapping[str, Any]) -> str:
+    if found["status"] != "completed":
+        return str(found["status"]).upper()
+    return "ok" if found["valid"] else "INVALID"
+
+
+def _predictions(found: Mapping[str, Any]) -> str:
+    differing, samples = found["differing_predictions"], found["samples"]
     if differing is None:
         return ""
+    if found["reference"]:
+        return f"{samples} samples"
     return f"same {samples}" if differing == 0 else f"{differing} of {samples} differ"
 
 
-def _outputs(row: Row) -> str:
-    used, difference = row.agreement.tolerance_used, row.agreement.max_difference
+def _outputs(found: Mapping[str, Any]) -> str:
+    if found["reference"]:
+        return "reference"
+    used, difference = found["tolerance_used"], found["max_difference"]
     if used is None or difference is None:
         return ""
-    return f"{'within' if used <= 1 else 'BEYOND'} tolerance (max {difference:.2g})"
+    # Numbers that are not finite are texts in a document.
+    within = float(used) <= 1
+    return f"{'within' if within else 'BEYOND'} tolerance (max {float(difference):.2g})"
+
+
+def _notes(documents: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what the marks of the rows mean: why a run counts for nothing, and what was warned of."""
+    for found in documents:
+        if _status(found) != "ok":
+            error = f"[{found['error']}] " if found["error"] else ""
+            yield f"{_status(found)} {found['run_id']}: {error}{'; '.join(found['reasons'])}"
+    warned: dict[str, list[str]] = {}
+    for found in documents:
+        for warning in dict.fromkeys(found["warnings"]):
+            warned.setdefault(warning, []).append(found["run_id"])
+    for warning, runs in warned.items():
+        which = ", ".join(runs) if len(runs) <= _NAMED else f"{len(runs)} of {len(documents)} runs"
+        yield f"! {warning}: {which}"
+    if warned:
+        yield "  (`mlbundle runs show RUN` says more; such times may not be comparable)"
 
 
 def _shown(value: Any, how: Any) -> str:

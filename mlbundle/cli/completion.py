@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from mlbundle.cli import output
+from mlbundle.errors import UsageError
 
-_HELP = """Print the completion script of SHELL.
+_SHELLS = ("bash", "zsh", "fish")
+_HELP = """Print the completion script of SHELL, of $SHELL by default.
 
     bash:  eval "$(mlbundle completion bash)"
     zsh:   eval "$(mlbundle completion zsh)"
@@ -15,13 +19,17 @@ _HELP = """Print the completion script of SHELL.
 
 
 @click.command("completion", help="\b\n" + _HELP)
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def command(shell: str) -> None:
+@click.argument("shell", type=click.Choice(_SHELLS), required=False)
+def command(shell: str | None) -> None:
     """Print the completion script of a shell."""
     from click.shell_completion import get_completion_class
 
     from mlbundle.cli.main import cli
 
+    if shell is None:
+        shell = os.path.basename(os.environ.get("SHELL", ""))  # noqa: PTH119 - a text, maybe of no path
+        if shell not in _SHELLS:
+            raise UsageError("for which shell?", hint=f"name one: `mlbundle completion {'|'.join(_SHELLS)}`")
     maker = get_completion_class(shell)
     assert maker is not None
     output.data(maker(cli, {}, "mlbundle", "_MLBUNDLE_COMPLETE").source())

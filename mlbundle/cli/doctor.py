@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from mlbundle.cli import output, units
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @click.command("doctor")
@@ -30,7 +35,13 @@ def command(output_format: str) -> int:
             f"{units.size(machine['memory_bytes'])} of memory, cgroup {machine['cgroup']}"
         )
         output.data("labels: " + ", ".join(f"{name}={value}" for name, value in document["labels"].items()))
-        rows = [(c["state"], c["name"], c["found"], c["hint"]) for c in document["checks"]]
-        output.table(("", "what", "found", "hint"), rows)
+        output.table(("", "what", "found"), _rows(document["checks"]))
         output.data(f"runtimes ready: {', '.join(document['runtimes']) or 'none'}")
     return EXIT_YES if document["can_run"] else EXIT_ENVIRONMENT
+
+
+def _rows(checks: list[dict[str, Any]]) -> Iterator[tuple[str, str, str]]:
+    for check in checks:
+        yield check["state"], check["name"], check["found"]
+        if check["hint"]:
+            yield "", "", f"hint: {check['hint']}"

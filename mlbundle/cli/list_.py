@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from mlbundle.cli import output, units
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_COLUMNS = ("name", "version", "where", "digest", "size", "forms", "description")
 
 
 @click.command("list")
 @output.format_options()
 def command(output_format: str) -> None:
-    """List the bundles that can be run by name: those of the library and the built-in ones."""
+    """List the bundles that can be run by name: those of the library and the built-in ones.
+
+    Forms are what `mlbundle run NAME --framework` takes, the default first; of a bundle in the library its frameworks.
+    """
     from mlbundle.config import load_settings
     from mlbundle.runs.catalog import known_bundles
     from mlbundle.store.library import Library
@@ -31,15 +41,18 @@ def command(output_format: str) -> None:
     if output_format == "json":
         output.document({"schema": "mlbundle/bundles/v1", "bundles": bundles})
         return
-    columns = ("name", "version", "where", "digest", "size", "frameworks", "description")
-    people = output_format in {"table", "markdown"}
-    rows = [[_cell(bundle[column], column, people=people) for column in columns] for bundle in bundles]
-    output.table(columns, rows, output_format=output_format)
+    output.records(bundles, _COLUMNS, _cells, output_format=output_format)
 
 
-def _cell(value: object, column: str, *, people: bool) -> object:
-    if not people:
-        return value
-    if column == "digest" and isinstance(value, str):
-        return value[:19]
-    return units.size(value) if column == "size" and isinstance(value, int) else value
+def _cells(bundle: Mapping[str, Any]) -> tuple[Any, ...]:
+    # The forms where they are known: --framework takes a form's name, and a framework's for its first form.
+    forms = " ".join(bundle["variants"]) if bundle["variants"] else bundle["frameworks"]
+    return (
+        bundle["name"],
+        bundle["version"],
+        bundle["where"],
+        (bundle["digest"] or "")[:19],
+        "" if bundle["size"] is None else units.size(bundle["size"]),
+        forms,
+        bundle["description"],
+    )

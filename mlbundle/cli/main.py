@@ -43,7 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "logout": ("mlbundle.cli.login:logout_command", "Forget the credentials for a registry."),
     "images": ("mlbundle.cli.images", "Build, pull, push, pin, export, load and remove framework images."),
     "run": ("mlbundle.cli.run", "Run a bundle under a scenario; measure, check accuracy, trace."),
-    "runs": ("mlbundle.cli.runs", "List, show and compare the records of the runs made so far."),
+    "runs": ("mlbundle.cli.runs", "List, show, compare and remove the runs made so far."),
     "compare": ("mlbundle.cli.compare", "Show runs side by side, and whether they say the same."),
     "trace": ("mlbundle.cli.trace", "Say where the time of a traced run went."),
     "doctor": ("mlbundle.cli.doctor", "Say what this machine is, what works, and what to do about the rest."),
@@ -212,6 +212,8 @@ def _run(arguments: list[str]) -> int:
         )
         failure.exit_code = _signals.status or EXIT_INTERRUPTED
         return _report(failure, arguments)
+    except click.exceptions.NoArgsIsHelpError as error:
+        return _help(error, arguments)
     except click.ClickException as error:
         from mlbundle.errors import UsageError
 
@@ -231,6 +233,19 @@ def _run(arguments: list[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the last line of defence against a traceback
         return _internal(error, arguments)
     return result if isinstance(result, int) else 0
+
+
+def _help(error: click.exceptions.NoArgsIsHelpError, arguments: list[str]) -> int:
+    """Answer a command without what it needs with its help, on stderr: it has not done anything."""
+    from mlbundle.cli import output
+    from mlbundle.errors import EXIT_USAGE, UsageError
+
+    path = error.ctx.command_path
+    if _wants_json(arguments):
+        return _report(UsageError("a command is missing", where=path, hint=f"see `{path} --help`"), arguments)
+    output.narrate(error.format_message(), level=-1)
+    output.narrate(f"\nhint: name a command: `{path} COMMAND`; `{path} COMMAND --help` says more", level=-1)
+    return EXIT_USAGE
 
 
 def _status(ended: SystemExit) -> int:

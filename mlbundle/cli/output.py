@@ -1,12 +1,13 @@
 """The only place that writes: stdout is data, stderr is narration.
 
-Rich is imported only when a person looks (a terminal); piped output is plain text that scripts can cut.
+A terminal gets tables that fit it; piped output is plain text of one line a row that scripts can cut.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -159,49 +160,76 @@ def _styled(head: str, text: str, **style: Any) -> None:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output_format: str = "table") -> None:
-    """Write rows as a table, CSV, Markdown or JSON lines; plain aligned text when stdout is no terminal."""
+    """Write rows as a table, CSV, Markdown or JSON lines; on a terminal a table keeps to its width."""
     cells = [["" if cell is None else cell for cell in row] for row in rows]
-    if output_format in {"table", "markdown"}:
-        cells = [[printable(str(cell)).replace("\n", "\\n") for cell in row] for row in cells]
     if output_format == "jsonl":
         for row in cells:
             json_line(dict(zip(columns, row, strict=True)))
     elif output_format == "csv":
-        import csv
-        import io
-
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(columns)
-        writer.writerows(cells)
-        click.echo(buffer.getvalue(), nl=False)
-    elif output_format == "markdown":
-        click.echo("| " + " | ".join(columns) + " |\n|" + " --- |" * len(columns))
-        for row in cells:
-            click.echo("| " + " | ".join(str(c).replace("|", "\\|") for c in row) + " |")
-    elif sys.stdout is not None and sys.stdout.isatty():
-        _rich_table(columns, cells)
+        _csv(columns, cells)
     else:
-        _plain_table(columns, cells)
+        texts = [[printable(str(cell)).replace("\n", "\\n") for cell in row] for row in cells]
+        if output_format == "markdown":
+            click.echo("| " + " | ".join(columns) + " |\n|" + " --- |" * len(columns))
+            for row in texts:
+                click.echo("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
+        else:
+            _text_table(columns, texts)
 
 
-def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+def records(
+    documents: Sequence[Mapping[str, Any]],
+    columns: Sequence[str],
+    cells: Callable[[Mapping[str, Any]], Sequence[Any]],
+    *,
+    output_format: str = "table",
+) -> None:
+    """Write JSON-ready documents with the same members.
 
-    view = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for position, name in enumerate(columns):
-        # What names a row is never cut; the rest goes on below.
-        view.add_column(name, no_wrap=position == 0, overflow="fold")
-    for row in rows:
-        view.add_row(*(Text(str(cell)) for cell in row))
-    Console(no_color=not use_color(sys.stdout), highlight=False).print(view)
+    People (table, markdown) get `columns`, with the `cells` of each document; programs (jsonl, csv) its members as
+    they are, named as in JSON.
+    """
+    if output_format == "jsonl":
+        for document_ in documents:
+            json_line(document_)
+    elif output_format == "csv":
+        names = list(documents[0]) if documents else list(columns)
+        _csv(names, [[_plain(document_[name]) for name in names] for document_ in documents])
+    else:
+        table(columns, [cells(document_) for document_ in documents], output_format=output_format)
 
 
-def _plain_table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    texts = [[str(c) for c in columns], *([str(c) for c in row] for row in rows)]
-    widths = [max(len(row[i]) for row in texts) for i in range(len(columns))]
-    for row in texts:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+def notes(lines: Sequence[str], *, output_format: str) -> None:
+    """Write what belongs below a table for people; programs that read CSV or JSON lines get none."""
+    if lines and output_format in {"table", "markdown"}:
+        data("")
+        for number, line in enumerate(lines):
+            # Markdown takes lines that follow each other for one.
+            data(f"{line}  " if output_format == "markdown" and number < len(lines) - 1 else line)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return " ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+    import csv
+    import io
+
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    click.echo(buffer.getvalue(), nl=False)
+
+
+def _text_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    from mlbundle.cli.tables import lay_out
+
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    layout = lay_out(columns, rows, shutil.get_terminal_size().columns if terminal else None)
+    for number, line in enumerate(layout.lines):
+        bold = terminal and number < layout.headers and use_color(sys.stdout)
+        click.echo(click.style(line, bold=True) if bold else line)

@@ -1,18 +1,28 @@
-"""`mlbundle runs`: what was run so far, on what, and how two runs differ."""
+"""`mlbundle runs`: what was run so far, on what, how two runs differ, and removing runs."""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mlbundle.cli import output, units
 from mlbundle.cli.params import complete_run
+from mlbundle.cli.record_views import form_text, runtime_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+_COLUMNS = (
+    "run", "model", "framework", "scenario", "runtime", "status", "trimmed mean", "p99", "throughput", "accuracy",
+)  # fmt: skip
 
 
 @click.group("runs")
 def command() -> None:
-    """List, show and compare the runs made so far."""
+    """List, show, compare and remove the runs made so far."""
 
 
 @command.command("list")
@@ -20,8 +30,9 @@ def command() -> None:
     "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many, newest first."
 )
 @click.option("--model", help="Only this model; * and ? are wildcards.")
+@click.option("--framework", metavar="NAME", help="Only this framework, or this form of a model.")
 @output.format_options()
-def list_(limit: int, model: str | None, output_format: str) -> None:
+def list_(limit: int, model: str | None, framework: str | None, output_format: str) -> None:
     """List the latest runs."""
     from mlbundle.config import load_settings
     from mlbundle.runs.catalog import list_runs
@@ -29,38 +40,27 @@ def list_(limit: int, model: str | None, output_format: str) -> None:
 
     settings = load_settings()
     recover_left_runs(settings)
-    rows = list_runs(settings, limit=limit, model=model)
+    rows = list_runs(settings, limit=limit, model=model, framework=framework)
     if output_format == "json":
         output.document({"schema": "mlbundle/runs/v1", "runs": rows})
         return
-    columns = (
-        "run",
-        "model",
-        "scenario",
-        "runtime",
-        "status",
-        "trimmed mean",
-        "p99",
-        "throughput",
-        "accuracy",
-    )
     if not rows and output_format == "table":
-        output.narrate("no runs yet: `mlbundle run digits-cnn` makes one")
-    output.table(columns, [_row(row) for row in rows], output_format=output_format)
+        which = " like that" if model or framework else ""
+        output.narrate(f"no runs{which} yet: `mlbundle run digits-cnn` makes one")
+    output.records(rows, _COLUMNS, _cells, output_format=output_format)
 
 
-def _row(row: dict[str, object]) -> tuple[object, ...]:
-    def shown(name: str, how: object) -> str:
-        value = row[name]
-        return "" if value is None or not callable(how) else str(how(value))
+def _cells(row: Mapping[str, Any]) -> tuple[object, ...]:
+    def shown(name: str, how: Callable[[Any], str]) -> str:
+        return "" if row[name] is None else how(row[name])
 
-    status = row["status"] if row["valid"] or row["status"] != "completed" else "invalid"
     return (
         row["run_id"],
         f"{row['model']}:{row['model_version']}",
+        form_text(row["framework"], row["framework_version"], row["variant"]),
         row["scenario"],
-        row["runtime"],
-        status,
+        runtime_text(row["runtime"], row["isolation"]),
+        row["status"] if row["valid"] or row["status"] != "completed" else "invalid",
         shown("trimmed_mean_ns", units.duration),
         shown("p99_ns", units.duration),
         shown("throughput_per_s", units.rate),
@@ -73,7 +73,10 @@ def _row(row: dict[str, object]) -> tuple[object, ...]:
 @click.option("--environment", is_flag=True, help="Show on what it ran: software, machine, limits, warnings.")
 @output.format_options("table", "json")
 def show(run: str, environment: bool, output_format: str) -> None:
-    """Show one RUN: its id, the beginning of it, or `latest`."""
+    """Show one RUN.
+
+    RUN is an id, the beginning of one, or `latest`.
+    """
     from mlbundle.cli.record_views import show_environment
     from mlbundle.cli.run import show_record
     from mlbundle.config import load_settings
@@ -107,13 +110,17 @@ def _environment_part(record: dict[str, Any]) -> dict[str, Any]:
 @click.argument("left", shell_complete=complete_run)
 @click.argument("right", shell_complete=complete_run)
 @click.option(
-    "--all", "everything", is_flag=True, help="Also what differs between any two runs: clocks, phases, times."
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Fold nothing; also what differs between any two runs: clocks, phases, times.",
 )
 @output.format_options("table", "json")
 def diff(left: str, right: str, everything: bool, output_format: str) -> int:
-    """Say what differs between two runs, first what can explain other numbers.
+    """Say what differs between two runs.
 
-    Exit code 0 when both ran under the same conditions, 1 when something other than the measured values differs.
+    What can explain other numbers comes first, the numbers come last; long lists are folded without --all. Exit code
+    0 when both ran under the same conditions, 1 when something other than the measured values differs.
     """
     from mlbundle.cli.record_views import show_difference
     from mlbundle.config import load_settings
@@ -126,8 +133,50 @@ def diff(left: str, right: str, everything: bool, output_format: str) -> int:
     if output_format == "json":
         output.document(found.to_document())
     else:
-        show_difference(found)
+        show_difference(found, everything=everything)
         output.narrate(
             "the conditions are the same" if found.same_conditions else "the conditions differ", level=0
         )
     return EXIT_YES if found.same_conditions else EXIT_NO
+
+
+@command.command("rm")
+@click.argument("runs", nargs=-1, required=True, metavar="RUN...", shell_complete=complete_run)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-n", "--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
+@output.format_options("table", "json")
+def rm(*, runs: tuple[str, ...], yes: bool, dry_run: bool, output_format: str) -> None:
+    """Remove runs: records, traces, outputs.
+
+    A RUN is an id, the beginning of one, or `latest`. A run that goes on is refused. Nothing brings a run back.
+    """
+    from mlbundle.config import load_settings
+    from mlbundle.errors import UsageError
+    from mlbundle.runs.catalog import choose_runs, remove_run
+    from mlbundle.store.folders import tree_size
+
+    settings = load_settings()
+    chosen = choose_runs(settings, runs)
+    if not dry_run and not yes:
+        if output_format == "json" or not sys.stdin.isatty():
+            raise UsageError(
+                f"{len(chosen)} run(s) would be removed for good",
+                context=chosen,
+                hint="say --yes, or --dry-run",
+            )
+        for run_id in chosen:
+            output.narrate(run_id)
+        click.confirm(f"Remove {len(chosen)} run(s) for good?", abort=True, err=True)
+    size_bytes = sum(tree_size(settings.runs_dir / run_id)[1] for run_id in chosen)
+    for run_id in chosen:
+        if not dry_run:
+            remove_run(settings, run_id)
+        if output_format != "json":
+            output.data(f"{'would remove' if dry_run else 'removed'} {run_id}")
+    if output_format == "json":
+        document = {"removed": not dry_run, "runs": chosen, "size_bytes": size_bytes}
+        output.document({"schema": "mlbundle/removed-runs/v1", **document})
+        return
+    output.narrate(f"{units.size(size_bytes)} of records, traces and outputs")
+    if not dry_run:
+        output.narrate("`mlbundle gc` removes unpacked bundles that no run names any more")

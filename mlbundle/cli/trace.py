@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from mlbundle.cli import output, units
 from mlbundle.cli.params import complete_run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_COLUMNS = ("pass", "step", "count", "total", "mean", "p50")
 
 
 @click.group("trace")
@@ -17,10 +24,10 @@ def command() -> None:
 @click.argument("run", default="latest", shell_complete=complete_run)
 @output.format_options()
 def summary(run: str, output_format: str) -> None:
-    """Show every step of RUN (default: the latest): how often, how long.
+    """Show how often and how long each step ran.
 
-    Steps of the accuracy pass run side by side in threads of their own, so they take longer there than alone; the
-    latency of a model is the one of the measured pass.
+    RUN is the latest by default. Steps of the accuracy pass run side by side in threads of their own, so they take
+    longer there than alone; the latency of a model is the one of the measured pass.
     """
     from mlbundle.config import load_settings
     from mlbundle.runs.catalog import trace_summary
@@ -29,14 +36,9 @@ def summary(run: str, output_format: str) -> None:
     if output_format == "json":
         output.document({"schema": "mlbundle/trace-summary/v1", "rows": rows})
         return
-    columns = ("pass", "step", "count", "total", "mean", "p50")
-    shown = [
-        (
-            r["pass"],
-            r["step"],
-            r["count"],
-            *(units.duration(r[f"{name}_ns"]) for name in ("total", "mean", "p50")),
-        )
-        for r in rows
-    ]
-    output.table(columns, shown, output_format=output_format)
+    output.records(rows, _COLUMNS, _cells, output_format=output_format)
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    times = (units.duration(row[f"{name}_ns"]) for name in ("total", "mean", "p50"))
+    return (row["pass"], row["step"], row["count"], *times)

@@ -27,6 +27,11 @@ def rate(per_second: float) -> str:
     return f"{per_second:,.0f} /s" if per_second >= 100 else f"{_significant(per_second)} /s"
 
 
+def ratio(value: float) -> str:
+    """Return how many times something is another, with two digits at least: `x1.00`, `x0.071`."""
+    return f"x{_significant(value)}" if value >= 0.1 else f"x{value:.2g}"
+
+
 def _significant(value: float) -> str:
     digits = 0 if value >= 100 else 1 if value >= 10 else 2
     return f"{value:.{digits}f}"

@@ -6,21 +6,30 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mlbundle.bundle.digests import PREFIX, is_hex
+from mlbundle.bundle.layout import MODEL_PATH
 from mlbundle.errors import ReferenceNotFound
 from mlbundle.resources import built_in_models
+from mlbundle.runs import removal
 from mlbundle.runs.execute import DATABASE
 from mlbundle.runs.folder import read_record, run_folders
 from mlbundle.store.database import RunDatabase
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from mlbundle.config import Settings
+    from mlbundle.store.blobs import BlobStore
+    from mlbundle.store.entries import LibraryEntry
+
+_SHOWN = 20
 
 
-def list_runs(settings: Settings, *, limit: int = 50, model: str | None = None) -> list[dict[str, Any]]:
+def list_runs(
+    settings: Settings, *, limit: int = 50, model: str | None = None, framework: str | None = None
+) -> list[dict[str, Any]]:
     """Return the latest runs, newest first; the index is rebuilt from the folders when it is gone."""
-    return _database(settings).rows(limit=limit, model=model)
+    return _database(settings).rows(limit=limit, model=model, framework=framework)
 
 
 def run_ids(settings: Settings, prefix: str = "") -> list[str]:
@@ -34,15 +43,41 @@ def show_run(settings: Settings, run: str) -> dict[str, Any]:
     Raises ReferenceNotFound when none or several fit.
     """
     database = _database(settings)
-    ids = database.run_ids() if run == "latest" else database.run_ids(run)
-    if not ids:
+    record = database.record(pick_run(run, database.run_ids()))
+    if record is None:  # removed by somebody else meanwhile
         raise ReferenceNotFound(f"no run is called {run!r}", hint="`mlbundle runs list` shows them")
-    if run != "latest" and run not in ids and len(ids) > 1:
-        raise ReferenceNotFound(f"{len(ids)} runs begin with {run!r}", hint="give more of the id")
-    run_id = run if run in ids else ids[0]
-    record = database.record(run_id)
-    assert record is not None
     return record
+
+
+def pick_run(run: str, ids: Sequence[str]) -> str:
+    """Return which of the ids, newest first, is meant by an id, the beginning of one, or `latest`.
+
+    Raises ReferenceNotFound when none or several fit.
+    """
+    fitting = list(ids) if run == "latest" else [run_id for run_id in ids if run_id.startswith(run)]
+    if not fitting or not run:
+        raise ReferenceNotFound(f"no run is called {run!r}", hint="`mlbundle runs list` shows them")
+    if run == "latest" or run in fitting:
+        return run if run in fitting else fitting[0]
+    if len(fitting) > 1:
+        raise ReferenceNotFound(
+            f"{len(fitting)} runs begin with {run!r}", context=fitting[:_SHOWN], hint="give more of the id"
+        )
+    return fitting[0]
+
+
+def choose_runs(settings: Settings, names: Sequence[str]) -> list[str]:
+    """Return the ids of the runs that are named (as for `show_run`), each once; also of those that go on.
+
+    Raises ReferenceNotFound.
+    """
+    ids = {*_database(settings).run_ids(), *(folder.name for folder in run_folders(settings))}
+    return list(dict.fromkeys(pick_run(name, sorted(ids, reverse=True)) for name in names))
+
+
+def remove_run(settings: Settings, run_id: str) -> None:
+    """Remove a run: its folder and its row. Raises UsageError when it goes on, StorageFailed."""
+    removal.remove_run(settings.runs_dir, run_id, RunDatabase(settings.data_dir / DATABASE))
 
 
 def trace_summary(settings: Settings, run: str) -> list[dict[str, Any]]:
@@ -76,26 +111,58 @@ def trace_summary(settings: Settings, run: str) -> list[dict[str, Any]]:
 
 
 def known_bundles(settings: Settings) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the bundles of the library and the built-in ones, and what is wrong with entries that can't be read."""
+    """Return the bundles of the library and the built-in ones, and what is wrong with entries that can't be read.
+
+    `variants` are the forms of a model; they are None for a bundle of the library, whose manifest is not read here.
+    """
     from mlbundle.store.find import sort_key
     from mlbundle.store.library import Library
 
-    entries, problems = Library(settings.data_dir).scan()
-    found = [
-        {
-            "name": entry.name,
-            "version": entry.version,
-            "where": "library",
-            "digest": entry.manifest_digest,
-            "size": entry.size_bytes,
-            "framework": None,
-            "frameworks": None,
-            "variants": None,
-            "description": f"from {entry.source}",
-        }
-        for entry in sorted(entries, key=sort_key)
-    ]
+    library = Library(settings.data_dir)
+    entries, problems = library.scan()
+    found = [_entry_document(entry, library.store) for entry in sorted(entries, key=sort_key)]
+    library.store.close()
     return [*found, *built_in_bundles()], [f"{problem.path}: {problem.message}" for problem in problems]
+
+
+def _entry_document(entry: LibraryEntry, store: BlobStore) -> dict[str, Any]:
+    frameworks = _frameworks_of_entry(entry, store)
+    return {
+        "name": entry.name,
+        "version": entry.version,
+        "where": "library",
+        "digest": entry.manifest_digest,
+        "size": entry.size_bytes,
+        "framework": " ".join(frameworks[0]) if frameworks else None,
+        "frameworks": " ".join(name for name, _ in frameworks) if frameworks else None,
+        "variants": None,
+        "description": f"from {entry.source}",
+    }
+
+
+def _frameworks_of_entry(entry: LibraryEntry, store: BlobStore) -> list[tuple[str, str]]:
+    """Return names and versions of the frameworks of a bundle, the top level's first; none where it is damaged.
+
+    Three small documents are read, so thousands of bundles are listed at once.
+    """
+    from mlbundle.bundle import oci
+    from mlbundle.bundle.checked import read_document
+    from mlbundle.bundle.document import parse_bundle
+    from mlbundle.bundle.layout import BUNDLE_LAYER
+    from mlbundle.bundle.strictjson import MAX_BYTES, loads
+    from mlbundle.errors import MlbundleError
+
+    where = f"{entry.reference}#"
+    try:
+        model = oci.parse_index(loads(entry.index, where=where), where).model
+        text = read_document(store, model, MAX_BYTES, "the model manifest")
+        layer = oci.parse_manifest(loads(text, where=where), where).layers[0]
+        document = parse_bundle(
+            loads(read_document(store, layer, MAX_BYTES, BUNDLE_LAYER), where=where), where
+        )
+    except MlbundleError:  # `list` goes on: verify and repair say what is wrong with it
+        return []
+    return [(document.framework_name, document.framework_version), *document.frameworks]
 
 
 def bundles_of_runs(settings: Settings) -> Iterator[str]:
@@ -118,6 +185,18 @@ def variants_of(reference: str) -> list[str]:
         return variant_names(load_model(folder).require())
     except MlbundleError:
         return []
+
+
+def forms_of_run(settings: Settings, row: Mapping[str, Any]) -> list[str]:
+    """Return the forms of the model of a run (a row of `list_runs`), in the order of its manifest.
+
+    The manifest is that of the unpacked bundle, else a built-in one of that name; none where both are gone.
+    """
+    digest = str(row["manifest_digest"]).removeprefix(PREFIX)
+    unpacked = settings.data_dir / "bundles" / digest / MODEL_PATH
+    return (variants_of(str(unpacked)) if is_hex(digest) and unpacked.is_file() else []) or (
+        variants_of(row["model"]) if row["model"] in built_in_models() else []
+    )
 
 
 def built_in_bundles() -> list[dict[str, Any]]:
@@ -147,6 +226,7 @@ def built_in_bundles() -> list[dict[str, Any]]:
 def _database(settings: Settings) -> RunDatabase:
     """Return the index, after taking in every finished run that it does not know yet."""
     database = RunDatabase(settings.data_dir / DATABASE)
+    removal.finish_removals(settings.runs_dir, database)
     folders = {folder.name: folder for folder in run_folders(settings)}
     if folders:
         for run_id in sorted(set(folders) - set(database.run_ids())):

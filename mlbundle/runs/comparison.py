@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlbundle.analysis.agreement import Agreement, Tolerance, compare_outputs
 from mlbundle.errors import OutputsDiffer, ReferenceNotFound, StorageFailed
-from mlbundle.runs.catalog import list_runs, show_run
+from mlbundle.runs.catalog import forms_of_run, list_runs, show_run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,30 +17,39 @@ if TYPE_CHECKING:
 
 OUTPUTS = "outputs.npz"
 _MOST_RUNS = 1000
+# How exactly it is known what a run ran in, best first.
+_ISOLATION = ("pinned", "hash-locked")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One run of a comparison; `agreement` is with the first one, `latency_ratio` its latency over the first's."""
+    """One run of a comparison; `agreement` is with the reference, `latency_ratio` its latency over the reference's."""
 
     record: Mapping[str, Any]
     agreement: Agreement
     latency_ratio: float | None
+    is_reference: bool = False
 
     def to_document(self) -> dict[str, Any]:
         """Return the row as JSON-ready values; numbers that are not finite as text."""
         record = self.record
         result, accuracy = record.get("result") or {}, record.get("accuracy") or {}
         latency = result.get("latency_ns") or {}
+        warnings = (record.get("environment") or {}).get("warnings") or []
         return {
             "run_id": record["run_id"],
+            "reference": self.is_reference,
             "model": f"{record['bundle']['name']}:{record['bundle']['version']}",
             "framework": record["framework"]["name"],
             "framework_version": record["framework"]["version"],
             "variant": record["framework"].get("variant"),
             "runtime": record["runtime"],
+            "isolation": record.get("isolation"),
             "status": record["status"],
             "valid": record["validity"]["valid"],
+            "reasons": record["validity"]["reasons"],
+            "error": (record.get("error") or {}).get("reference"),
+            "warnings": [str(warning.get("reference")) for warning in warnings],
             "trimmed_mean_ns": latency.get("trimmed_mean"),
             "p50_ns": latency.get("p50"),
             "p99_ns": latency.get("p99"),
@@ -53,9 +62,17 @@ class Row:
         }
 
 
-def compare_runs(settings: Settings, runs: Sequence[str], tolerance: Tolerance) -> list[Row]:
-    """Return a row for each run, each held against the first. Raises ReferenceNotFound, StorageFailed."""
+def compare_runs(
+    settings: Settings, runs: Sequence[str], tolerance: Tolerance, *, against: str | None = None
+) -> list[Row]:
+    """Return a row for each run, each held against the reference, whose row is the first.
+
+    That is `against`, else the first of the runs. Raises ReferenceNotFound, StorageFailed.
+    """
     records = [show_run(settings, run) for run in runs]
+    if against is not None:
+        reference = show_run(settings, against)
+        records = [reference, *(r for r in records if r["run_id"] != reference["run_id"])]
     outputs = [_outputs(settings.runs_dir / record["run_id"]) for record in records]
     first_ns = _trimmed_mean(records[0]) if records else None
     return [
@@ -63,48 +80,65 @@ def compare_runs(settings: Settings, runs: Sequence[str], tolerance: Tolerance) 
             record,
             compare_outputs(outputs[0], found, tolerance),
             None if first_ns is None or (own := _trimmed_mean(record)) is None else own / first_ns,
+            is_reference=number == 0,
         )
-        for record, found in zip(records, outputs, strict=True)
+        for number, (record, found) in enumerate(zip(records, outputs, strict=True))
     ]
 
 
 def latest_of_each(settings: Settings, model: str) -> list[str]:
-    """Return the ids of a model's latest completed runs: one for each form, framework version and runtime.
+    """Return the ids of a model's latest completed runs: one for each form, framework version, runtime and isolation.
 
-    The oldest of them comes first. Raises ReferenceNotFound when there is none.
+    They come in the order of the forms in the manifest, whose top level is the first; of one form the pinned ones
+    first. Where the manifest is gone forms come by name. Raises ReferenceNotFound when there is none.
     """
-    found: dict[tuple[Any, ...], str] = {}
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
     for row in list_runs(settings, limit=_MOST_RUNS, model=model):
-        if row["status"] != "completed":
-            continue
-        framework = show_run(settings, row["run_id"])["framework"]
-        key = (
-            framework.get("variant") or framework["name"],
-            framework["version"],
-            row["runtime"],
-            row["model"],
-        )
-        found.setdefault(key, row["run_id"])
+        if row["status"] == "completed":
+            places = ("framework_version", "runtime", "isolation", "model")
+            found.setdefault((_form(row), *(row[name] for name in places)), row)
     if not found:
         raise ReferenceNotFound(
             f"no completed run of {model!r}", hint="`mlbundle runs list` shows the runs made so far"
         )
-    return sorted(found.values())
+    forms = {row["model"]: forms_of_run(settings, row) for row in found.values()}
+
+    def order(row: dict[str, Any]) -> tuple[Any, ...]:
+        names, form = forms[row["model"]], _form(row)
+        place = names.index(form) if form in names else len(names)
+        level = _ISOLATION.index(row["isolation"]) if row["isolation"] in _ISOLATION else len(_ISOLATION)
+        return row["model"], place, form, level, row["run_id"]
+
+    return [row["run_id"] for row in sorted(found.values(), key=order)]
 
 
 def require_same(rows: Sequence[Row]) -> None:
-    """Raise OutputsDiffer unless all runs gave the same predictions, and outputs within the tolerance."""
-    for row in rows[1:]:
-        if row.agreement.same:
-            continue
-        agreement, reference = row.agreement, rows[0].record["run_id"]
-        if agreement.same is None:
-            what = "can't be compared: one of them kept no outputs, or they are of other shapes"
-        elif agreement.differing_predictions:
-            what = f"differ in {agreement.differing_predictions} predictions"
-        else:
-            what = f"differ by up to {agreement.max_difference:.3g}, beyond the tolerance"
-        raise OutputsDiffer(f"the outputs of {row.record['run_id']} and {reference} {what}")
+    """Raise OutputsDiffer, which names every pair, unless all runs say the same as the reference.
+
+    That is: the same predictions, and outputs within the tolerance.
+    """
+    different = [(row, _difference(row.agreement)) for row in rows[1:] if not row.agreement.same]
+    if not different:
+        return
+    reference = rows[0].record["run_id"]
+    pairs = [f"{row.record['run_id']} and {reference} {what}" for row, what in different]
+    if len(pairs) == 1:
+        raise OutputsDiffer(f"the outputs of {pairs[0]}")
+    raise OutputsDiffer(
+        f"the outputs of {len(pairs)} of {len(rows) - 1} runs are not those of {reference}", context=pairs
+    )
+
+
+def _difference(agreement: Agreement) -> str:
+    if agreement.same is None:
+        return "can't be compared: one of them kept no outputs, or they are of other shapes"
+    if agreement.differing_predictions:
+        return f"differ in {agreement.differing_predictions} predictions"
+    return f"differ by up to {agreement.max_difference:.3g}, beyond the tolerance"
+
+
+def _form(row: Mapping[str, Any]) -> str:
+    return str(row["variant"] or row["framework"])
 
 
 def _outputs(folder: Path) -> dict[str, Any]:

@@ -47,6 +47,14 @@ _OF_THE_MOMENT: dict[str, tuple[str, ...]] = {
     "moment": ("/started_at", "/finished_at", "/command", "/environment/isolation"),
 }
 _KEYS = {"/environment/warnings": "reference"}
+_ROOTS = (*_EXPLAINING.values(), *_MEASURED.values(), *_OF_THE_MOMENT.values())
+# Roots whose last part would not tell one value from another, or says nothing.
+_SAID = {
+    "/environment/framework": "predictor",
+    "/environment/worker": "worker",
+    "/environment/machine": "",
+    "/environment/worker/variables": "",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,16 @@ class Change:
             v for v in (self.left, self.right) if isinstance(v, int | float) and not isinstance(v, bool)
         ]
         return numbers[1] / numbers[0] if len(numbers) == 2 and min(numbers) > 0 else None
+
+    @property
+    def name(self) -> str:
+        """What differs, in words: the place without what the section says already (`/machine/cpu/level`: cpu level)."""
+        root = _root(self.place)
+        said = _SAID.get(root, root.rpartition("/")[2])
+        words = [said, *self.place.removeprefix(root).split("/")]
+        shown = [word.replace("~1", "/").replace("~0", "~").replace("_", " ") for word in words if word]
+        of_section = len(shown) > 1 and shown[0] == self.section
+        return " ".join(shown[1:] if of_section else shown)
 
     @property
     def explains(self) -> bool:
@@ -134,6 +152,12 @@ def _section(place: str, sections: Mapping[str, tuple[str, ...]]) -> str | None:
         if place == root or place.startswith(f"{root}/")
     ]
     return max(roots)[1] if roots else None
+
+
+def _root(place: str) -> str:
+    """Return the longest root of any section that is above a place."""
+    roots = [root for all_ in _ROOTS for root in all_ if place == root or place.startswith(f"{root}/")]
+    return max(roots, key=len, default="")
 
 
 def _flatten(place: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -7,49 +7,68 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import StorageFailed
 from mlbundle.files import storage_failed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-# One entry a version; PRAGMA user_version says how many have been applied.
-_MIGRATIONS = (
-    """
-    CREATE TABLE runs (
-        run_id TEXT PRIMARY KEY,
-        started_at TEXT NOT NULL,
-        finished_at TEXT,
-        status TEXT NOT NULL,
-        valid INTEGER NOT NULL,
-        model TEXT NOT NULL,
-        model_version TEXT NOT NULL,
-        manifest_digest TEXT NOT NULL,
-        framework TEXT NOT NULL,
-        framework_version TEXT NOT NULL,
-        runtime TEXT NOT NULL,
-        image_digest TEXT,
-        scenario TEXT NOT NULL,
-        trace_level TEXT NOT NULL,
-        trimmed_mean_ns REAL,
-        p50_ns REAL,
-        p90_ns REAL,
-        p99_ns REAL,
-        throughput_per_s REAL,
-        accuracy REAL,
-        record TEXT NOT NULL
-    ) STRICT;
-    CREATE INDEX runs_by_model ON runs (model, started_at);
-    """,
+
+def _fill_forms(connection: sqlite3.Connection) -> None:
+    """Fill the columns of version 2 from the records; the records themselves stay as they are."""
+    for run_id, text in connection.execute("SELECT run_id, record FROM runs").fetchall():
+        with suppress(ValueError, TypeError, KeyError, AttributeError):  # written by another program
+            form = _form(json.loads(text))
+            connection.execute(
+                "UPDATE runs SET variant = ?, isolation = ? WHERE run_id = ?",
+                (form["variant"], form["isolation"], run_id),
+            )
+
+
+# One entry a version, of statements and functions; PRAGMA user_version says how many have been applied.
+_MIGRATIONS: tuple[tuple[str | Callable[[sqlite3.Connection], None], ...], ...] = (
+    (
+        """
+        CREATE TABLE runs (
+            run_id TEXT PRIMARY KEY,
+            started_at TEXT NOT NULL,
+            finished_at TEXT,
+            status TEXT NOT NULL,
+            valid INTEGER NOT NULL,
+            model TEXT NOT NULL,
+            model_version TEXT NOT NULL,
+            manifest_digest TEXT NOT NULL,
+            framework TEXT NOT NULL,
+            framework_version TEXT NOT NULL,
+            runtime TEXT NOT NULL,
+            image_digest TEXT,
+            scenario TEXT NOT NULL,
+            trace_level TEXT NOT NULL,
+            trimmed_mean_ns REAL,
+            p50_ns REAL,
+            p90_ns REAL,
+            p99_ns REAL,
+            throughput_per_s REAL,
+            accuracy REAL,
+            record TEXT NOT NULL
+        ) STRICT
+        """,
+        "CREATE INDEX runs_by_model ON runs (model, started_at)",
+    ),
+    (
+        "ALTER TABLE runs ADD COLUMN variant TEXT",
+        "ALTER TABLE runs ADD COLUMN isolation TEXT",
+        _fill_forms,
+    ),
 )
 _COLUMNS = (
     "run_id", "started_at", "finished_at", "status", "valid", "model", "model_version", "manifest_digest",
-    "framework", "framework_version", "runtime", "image_digest", "scenario", "trace_level", "trimmed_mean_ns",
-    "p50_ns", "p90_ns", "p99_ns", "throughput_per_s", "accuracy", "record",
+    "framework", "framework_version", "variant", "runtime", "isolation", "image_digest", "scenario", "trace_level",
+    "trimmed_mean_ns", "p50_ns", "p90_ns", "p99_ns", "throughput_per_s", "accuracy", "record",
 )  # fmt: skip
 _BUSY_TIMEOUT_S = 30.0
 
@@ -70,16 +89,34 @@ class RunDatabase:
                 [row[name] for name in _COLUMNS],
             )
 
-    def rows(self, *, limit: int = 50, model: str | None = None) -> list[dict[str, Any]]:
-        """Return the latest runs, newest first, without their whole records."""
+    def rows(
+        self, *, limit: int = 50, model: str | None = None, framework: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the latest runs, newest first, without their whole records.
+
+        `model` may have wildcards; `framework` is the name of a framework or of a form of the model.
+        """
         names = [name for name in _COLUMNS if name != "record"]
-        condition, values = ("WHERE model GLOB ?", [model]) if model else ("", [])
+        conditions, values = ["1"], []
+        if model:
+            conditions.append("model GLOB ?")
+            values.append(model)
+        if framework:
+            conditions.append("(lower(framework) = lower(?) OR lower(variant) = lower(?))")
+            values += [framework, framework]
         with self._open() as connection:
             found = connection.execute(
-                f"SELECT {', '.join(names)} FROM runs {condition} ORDER BY run_id DESC LIMIT ?",  # noqa: S608
+                f"SELECT {', '.join(names)} FROM runs WHERE {' AND '.join(conditions)} "  # noqa: S608 - our own names
+                "ORDER BY run_id DESC LIMIT ?",
                 [*values, limit],
             ).fetchall()
-        return [dict(zip(names, row, strict=True)) for row in found]
+        rows = [dict(zip(names, row, strict=True)) for row in found]
+        return [{**row, "valid": bool(row["valid"])} for row in rows]
+
+    def remove(self, run_id: str) -> None:
+        """Remove the row of a run; nothing happens when there is none."""
+        with self._open() as connection, connection:
+            connection.execute("DELETE FROM runs WHERE run_id = ?", (run_id,))
 
     def run_ids(self, prefix: str = "") -> list[str]:
         """Return the ids that begin with `prefix`, newest first."""
@@ -132,9 +169,11 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     # Somebody else may have migrated while we waited for the lock.
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     for number in range(version, len(_MIGRATIONS)):
-        for statement in _MIGRATIONS[number].split(";"):
-            if statement.strip():
-                connection.execute(statement)
+        for step in _MIGRATIONS[number]:
+            if isinstance(step, str):
+                connection.execute(step)
+            else:
+                step(connection)
         connection.execute(f"PRAGMA user_version = {number + 1}")
     connection.execute("COMMIT")
     connection.isolation_level = previous
@@ -155,6 +194,7 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
         "manifest_digest": record["bundle"]["manifest_digest"],
         "framework": record["framework"]["name"],
         "framework_version": record["framework"]["version"],
+        **_form(record),
         "runtime": record["runtime"],
         "image_digest": image.get("config_digest"),
         "scenario": record["scenario"]["name"],
@@ -166,4 +206,13 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
         "throughput_per_s": result.get("throughput_per_s"),
         "accuracy": (record.get("accuracy") or {}).get("value"),
         "record": json.dumps(record, separators=(",", ":")),
+    }
+
+
+def _form(record: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return the form of the model, and how pinned what it ran in was; records of old versions tell neither."""
+    variant, isolation = record["framework"].get("variant"), record.get("isolation")
+    return {
+        "variant": None if variant is None else str(variant),
+        "isolation": None if isolation is None else str(isolation),
     }

@@ -90,7 +90,7 @@ def test_two_runs_are_compared(two_runs) -> None:
     everything = run("runs", "diff", one["run_id"], two["run_id"], "--all", "--json").document()
     assert "/started_at" in {change["place"] for change in everything["changes"]}
     table = run("runs", "diff", one["run_id"], two["run_id"]).stdout
-    assert table.splitlines()[0].split() == ["section", "place", one["run_id"], two["run_id"], "ratio"]
+    assert table.splitlines()[0].split() == ["section", "what", one["run_id"], two["run_id"], "ratio"]
 
 
 def test_a_run_and_itself_do_not_differ(two_runs) -> None:

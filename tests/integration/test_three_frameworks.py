@@ -60,13 +60,16 @@ def test_every_form_of_the_model_says_the_same_in_every_framework_and_runtime(
 
 
 def test_one_table_holds_both_runtimes_and_all_frameworks(cli, frameworks_home: Path) -> None:
-    table = cli("compare", "--model", "digits-cnn", *TOLERANCE, "--format", "csv")
-    assert table.status == 0, table.stderr
-    lines = table.stdout.splitlines()[1:]
-    for runtime in ("docker", "process"):
-        for framework in FRAMEWORKS:
-            assert any(f",{framework} " in line and f",{runtime}" in line for line in lines), table.stdout
-    assert all("same 360" in line and "within tolerance" in line for line in lines)
+    done = cli("compare", "--model", "digits-cnn", *TOLERANCE, "--json")
+    assert done.status == 0, done.stderr
+    rows = done.document()["runs"]
+    seen = {(row["runtime"], row["variant"]) for row in rows}
+    assert seen >= {(runtime, framework) for runtime in ("docker", "process") for framework in FRAMEWORKS}
+    assert all(row["same"] for row in rows)
+    # What the manifest has at its top, in the pinned image: the same reference whatever was run last.
+    assert (rows[0]["variant"], rows[0]["runtime"], rows[0]["reference"]) == ("onnxruntime", "docker", True)
+    table = cli("compare", "--model", "digits-cnn", *TOLERANCE).stdout
+    assert table.count("same 360") == table.count("within tolerance") == len(rows) - 1
 
 
 def test_a_difference_is_said_and_fails_the_check(cli, frameworks_home: Path) -> None:
