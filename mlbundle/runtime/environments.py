@@ -16,13 +16,9 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mlbundle.files import (
-    locked,
-    storage_failed,
-    sync_file_system,
-    sync_folder,
-    write_atomically,
-)
+from mlbundle.bundle.layout import MAX_FURTHER_NAME, is_further_name
+from mlbundle.errors import UsageError
+from mlbundle.files import locked, storage_failed, sync_folder, write_atomically
 from mlbundle.platforms import this_architecture
 from mlbundle.resources import resource_folder
 from mlbundle.runtime.installing import make_environment, requirements_of
@@ -64,10 +60,19 @@ class Dropped:
 
 
 def environment_folder(cache_dir: Path, framework: str, lock: Path) -> Path:
-    """Return where the environment of a lock lies or would lie."""
+    """Return where the environment of a lock lies or would lie.
+
+    Raises UsageError for a framework whose name can't be part of a path: manifests of others state it.
+    """
+    if not is_further_name(framework):
+        raise UsageError(
+            f"no environment can be named after the framework {ascii(framework)[:80]}",
+            hint=f"its name must be up to {MAX_FURTHER_NAME} letters and digits, and between two of them one of . _ -; "
+            "`--python PATH` and `--runtime docker` need no such environment",
+        )
     key = hashlib.sha256(lock.read_bytes())
     key.update(f"\n{sysconfig.get_config_var('SOABI')}\n{this_architecture()}".encode())
-    return cache_dir / _ENVIRONMENTS / f"{framework}-{key.hexdigest()[:24]}"
+    return cache_dir / _ENVIRONMENTS / f"{framework.lower()}-{key.hexdigest()[:24]}"
 
 
 def ensure_environment(
@@ -82,7 +87,8 @@ def ensure_environment(
 
     Without `make` it is only said where it would be.
 
-    Raises DigestMismatch where a package is not the lock's, PythonEnvironmentFailed or StorageFailed.
+    Raises UsageError as `environment_folder` does, DigestMismatch where a package is not the lock's,
+    PythonEnvironmentFailed or StorageFailed.
     """
     folder = environment_folder(cache_dir, framework, lock)
     python, digest = folder / "bin" / "python", hashlib.sha256(lock.read_bytes()).hexdigest()
@@ -144,7 +150,7 @@ def _make(folder: Path, lock: Path, report: Callable[[str], None]) -> None:
     # would not survive it and are not used.
     temporary = cached.temporary_path(folder)
     try:
-        shutil.rmtree(temporary, ignore_errors=True)
+        cached.remove_leftovers(folder)
         make_environment(temporary, lock, report)
         document = {
             "schema": "mlbundle/environment/v1",
@@ -153,7 +159,7 @@ def _make(folder: Path, lock: Path, report: Callable[[str], None]) -> None:
             "python": sys.version.split()[0],
         }
         write_atomically(temporary / _COMPLETE, json.dumps(document).encode())
-        _sync(temporary)
+        cached.sync_tree(temporary)
         shutil.rmtree(folder, ignore_errors=True)
         temporary.rename(folder)
         sync_folder(folder.parent)
@@ -161,15 +167,6 @@ def _make(folder: Path, lock: Path, report: Callable[[str], None]) -> None:
         raise storage_failed(error, temporary) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _sync(folder: Path) -> None:
-    """Bring every file to the disk before the name says that they are there."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        sync_file_system(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _shipped_locks() -> frozenset[str]:

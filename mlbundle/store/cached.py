@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mlbundle.files import storage_failed
+from mlbundle.files import storage_failed, sync_file_system
 from mlbundle.store.bundles import is_held
 from mlbundle.store.folders import children, tree_size
 
@@ -45,8 +45,25 @@ def lock_path(folder: Path) -> Path:
 
 
 def temporary_path(folder: Path) -> Path:
-    """Return where a folder is made; its lock must be held."""
-    return folder.with_name(f".{folder.name}.tmp")
+    """Return where a folder is made, a name that nothing else has; its lock must be held."""
+    return folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left of the making of a folder; its lock must be held."""
+    for path, _ in children(folder.parent):
+        found = _TEMPORARY.fullmatch(path.name)
+        if found is not None and found.group(1) == folder.name:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def sync_tree(folder: Path) -> None:
+    """Bring every file of a folder to the disk, before a name says that they are there. Raises OSError."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sync_file_system(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def cached_folders(root: Path) -> list[CachedFolder]:
@@ -74,7 +91,7 @@ def remove_if_free(folder: CachedFolder) -> bool:
         try:
             if folder.whole:
                 # Renamed first: a kill in the middle leaves no folder that looks whole.
-                path = path.rename(path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp"))
+                path = path.rename(temporary_path(path))
             shutil.rmtree(path)
         except FileNotFoundError:
             return False

@@ -13,12 +13,13 @@ import sys
 import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from support import Cli, small_file_system
 
-from mlbundle.errors import DigestMismatch, PythonEnvironmentFailed, StorageFailed
+from mlbundle.errors import DigestMismatch, PythonEnvironmentFailed, StorageFailed, UsageError
 from mlbundle.resources import resource_folder
 from mlbundle.runtime import environments
 from mlbundle.runtime.environments import drop_unused, ensure_environment, environment_folder
@@ -165,20 +166,62 @@ def test_two_at_once_make_one(tmp_path, lock) -> None:
     assert len({text.splitlines()[-1] for text in outputs}) == 1
 
 
-def test_a_kill_leaves_nothing_half_used(tmp_path, lock) -> None:
+def commands_in(folder: Path) -> list[str]:
+    """The command lines of processes that name the folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            line = path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+            found += [line] if str(folder) in line and int(path.parent.name) != os.getpid() else []
+    return found
+
+
+def test_a_kill_leaves_nothing_half_used_and_no_pip_behind(tmp_path, lock) -> None:
     cache = tmp_path / "cache"
     process = maker(cache, lock)
     deadline = time.monotonic() + 30
-    while not list((cache / "envs").glob(".mini-*.tmp/bin")):
+    while not any(" install " in command for command in commands_in(cache / "envs")):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
     process.wait()
+    while commands_in(cache / "envs"):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     assert whole(cache) == []
     assert drop_unused(cache, dry_run=True).leftovers == 1
     made = ensure_environment(cache, "mini", lock)
     assert subprocess.run([made.python, "-c", "import first, second"]).returncode == 0
     assert drop_unused(cache, dry_run=True).leftovers == 0
+
+
+def test_only_leftovers_of_the_same_environment_go(tmp_path, lock) -> None:
+    folder = environment_folder(tmp_path / "cache", "mini", lock)
+    others = [folder.with_name(f".other-{'a' * 24}.0badcafe.tmp"), folder.with_name(f".x{folder.name}.tmp")]
+    own = [folder.with_name(f".{folder.name}.{middle}tmp") for middle in ("", "0badcafe.")]
+    for left_behind in (*others, *own):
+        left_behind.mkdir(parents=True)
+    ensure_environment(tmp_path / "cache", "mini", lock)
+    assert [path.exists() for path in (*others, *own)] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    "name", ["../../planted/x", "/planted", "a/b", "..", ".", "", "a b", "a\nb", "a" * 65, "é"]
+)
+def test_a_framework_that_is_no_name_of_a_folder_gets_none(tmp_path, lock, name) -> None:
+    with pytest.raises(UsageError) as caught:
+        ensure_environment(tmp_path / "a" / "cache", name, lock)
+    assert "--python" in str(caught.value.hint)
+    assert not (tmp_path / "a").exists()
+    assert not list(tmp_path.glob("planted*"))
+
+
+@pytest.mark.parametrize("name", ["TensorFlow", "my_Net.2-x"])
+def test_whatever_the_name_gc_finds_the_environment(tmp_path, lock, name) -> None:
+    folder = environment_folder(tmp_path, name, lock)
+    folder.mkdir(parents=True)
+    assert folder == environment_folder(tmp_path, name.lower(), lock)
+    assert drop_unused(tmp_path, dry_run=True).environments == 1
 
 
 def test_an_environment_whose_python_is_gone_is_made_anew(tmp_path, lock) -> None:
