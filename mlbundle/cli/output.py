@@ -159,8 +159,17 @@ def _styled(head: str, text: str, **style: Any) -> None:
     click.echo(click.style(head, **style) + printable(text), err=True, color=use_color(sys.stderr))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output_format: str = "table") -> None:
-    """Write rows as a table, CSV, Markdown or JSON lines; on a terminal a table keeps to its width."""
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    *,
+    output_format: str = "table",
+    spare: Sequence[str] = (),
+) -> None:
+    """Write rows as a table, CSV, Markdown or JSON lines.
+
+    On a terminal a table keeps to its width; `spare` are columns that can be left out for it, the first one first.
+    """
     cells = [["" if cell is None else cell for cell in row] for row in rows]
     if output_format == "jsonl":
         for row in cells:
@@ -174,7 +183,7 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output_forma
             for row in texts:
                 click.echo("| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |")
         else:
-            _text_table(columns, texts)
+            _text_table(columns, texts, spare)
 
 
 def records(
@@ -183,11 +192,12 @@ def records(
     cells: Callable[[Mapping[str, Any]], Sequence[Any]],
     *,
     output_format: str = "table",
+    spare: Sequence[str] = (),
 ) -> None:
     """Write JSON-ready documents with the same members.
 
-    People (table, markdown) get `columns`, with the `cells` of each document; programs (jsonl, csv) its members as
-    they are, named as in JSON.
+    People (table, markdown) get `columns`, with the `cells` of each document (`spare` as for `table`); programs (jsonl,
+    csv) its members as they are, named as in JSON.
     """
     if output_format == "jsonl":
         for document_ in documents:
@@ -196,7 +206,9 @@ def records(
         names = list(documents[0]) if documents else list(columns)
         _csv(names, [[_plain(document_[name]) for name in names] for document_ in documents])
     else:
-        table(columns, [cells(document_) for document_ in documents], output_format=output_format)
+        table(
+            columns, [cells(document_) for document_ in documents], output_format=output_format, spare=spare
+        )
 
 
 def notes(lines: Sequence[str], *, output_format: str) -> None:
@@ -225,11 +237,12 @@ def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     click.echo(buffer.getvalue(), nl=False)
 
 
-def _text_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _text_table(columns: Sequence[str], rows: Sequence[Sequence[str]], spare: Sequence[str]) -> None:
     from mlbundle.cli.tables import lay_out
 
     terminal = sys.stdout is not None and sys.stdout.isatty()
-    layout = lay_out(columns, rows, shutil.get_terminal_size().columns if terminal else None)
+    width = shutil.get_terminal_size().columns if terminal else None
+    layout = lay_out(columns, rows, width, spare=spare)
     for number, line in enumerate(layout.lines):
         bold = terminal and number < layout.headers and use_color(sys.stdout)
         click.echo(click.style(line, bold=True) if bold else line)

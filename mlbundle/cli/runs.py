@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _COLUMNS = (
     "run", "model", "framework", "scenario", "runtime", "status", "trimmed mean", "p99", "throughput", "accuracy",
 )  # fmt: skip
+_SPARE = ("p99", "throughput", "scenario", "accuracy")
 
 
 @click.group("runs")
@@ -47,7 +48,7 @@ def list_(limit: int, model: str | None, framework: str | None, output_format: s
     if not rows and output_format == "table":
         which = " like that" if model or framework else ""
         output.narrate(f"no runs{which} yet: `mlbundle run digits-cnn` makes one")
-    output.records(rows, _COLUMNS, _cells, output_format=output_format)
+    output.records(rows, _COLUMNS, _cells, output_format=output_format, spare=_SPARE)
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[object, ...]:

@@ -18,7 +18,7 @@ _GAP = "  "
 _DIGEST = re.compile(r"(?<![0-9a-zA-Z])([0-9a-f]{12})[0-9a-f]{52}(?![0-9a-zA-Z])")
 # A column of texts longer than this may go on below; what is shorter is read at a glance and stays in one line.
 _PROSE = 24
-_LEAST_PROSE = 16
+_LEAST_PROSE = 14
 
 Cells = list[list[str]]
 
@@ -31,8 +31,17 @@ class Layout:
     headers: int = 1
 
 
-def lay_out(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> Layout:
-    """Return a table as text; `width` in cells of a terminal, None where nobody has to make do with less."""
+def lay_out(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    width: int | None = None,
+    *,
+    spare: Sequence[str] = (),
+) -> Layout:
+    """Return a table as text; `width` in cells of a terminal, None where nobody has to make do with less.
+
+    `spare` are columns that a narrow table can do without, the first to go first; blocks have them again.
+    """
     header, cells = list(columns), [list(row) for row in rows]
     if width is None or _total(_widths(header, cells)) <= width:
         return Layout(_aligned(header, cells, _widths(header, cells)))
@@ -45,6 +54,8 @@ def lay_out(columns: Sequence[str], rows: Sequence[Sequence[str]], width: int | 
     header, cells, same = _without_same(header, cells)
     told = ["", *_wrapped("the same in every row: " + ", ".join(same), width)] if same else []
     fitting = _fitted(header, cells, width) if len(header) > 1 else None
+    if fitting is None:
+        fitting = _without_spare(header, cells, width, [name for name in spare if name in header])
     if fitting is None and _total(_widths(header, cells)[:-1]) <= width // 2:
         fitting = _open_ended(header, cells, width)
     if fitting is not None:
@@ -106,6 +117,17 @@ def _without_same(header: list[str], cells: Cells) -> tuple[list[str], Cells, li
     kept = [i for i in range(len(header)) if i not in same]
     told = [f"{header[i]} {cells[0][i]}" for i in same if cells[0][i]]
     return [header[i] for i in kept], [[row[i] for i in kept] for row in cells], told
+
+
+def _without_spare(header: list[str], cells: Cells, width: int, spare: list[str]) -> list[str] | None:
+    """Return a table without as few of the spare columns as will do, and a line that names them, or None."""
+    for count in range(1, len(spare) + 1):
+        kept = [i for i, name in enumerate(header) if name not in spare[:count]]
+        fitting = _fitted([header[i] for i in kept], [[row[i] for i in kept] for row in cells], width)
+        if fitting is not None:
+            told = f"left out for want of room: {', '.join(spare[:count])}"
+            return [*fitting, "", *_wrapped(told, width)]
+    return None
 
 
 def _blocks(header: list[str], cells: Cells, width: int) -> list[str]:

@@ -165,3 +165,32 @@ def test_no_module_outside_the_output_prints() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
                 raise AssertionError(f"{path}:{node.lineno} prints")
+
+
+@pytest.mark.parametrize("group", [(), ("runs",)])
+def test_a_command_that_is_missing_is_answered_with_plain_help(cli, group) -> None:
+    outcome = cli(*group)
+    assert (outcome.status, outcome.stdout) == (2, "")
+    assert outcome.stderr.startswith("Usage: mlbundle")
+    assert "Commands:" in outcome.stderr
+    assert outcome.stderr.splitlines()[-1].startswith("hint: name a command")
+    assert "error[" not in outcome.stderr
+
+
+@pytest.mark.parametrize("group", ["runs", "trace"])
+def test_the_help_of_groups_is_not_cut(cli, group) -> None:
+    assert "..." not in cli(group, "--help").stdout.partition("Commands:")[2]
+
+
+def test_the_shell_to_complete_for_is_the_users(cli) -> None:
+    assert cli("completion", env={"SHELL": "/usr/bin/fish"}).stdout == cli("completion", "fish").stdout
+    unknown = cli("completion", env={"SHELL": "/bin/tcsh"})
+    assert unknown.status == 2
+    assert "bash|zsh|fish" in unknown.stderr
+
+
+def test_forms_of_built_in_models_are_listed(cli) -> None:
+    (cnn,) = [b for b in cli("list", "--json").document()["bundles"] if b["name"] == "digits-cnn"]
+    assert cnn["variants"][:2] == ["onnxruntime", "torch"]
+    line = next(line for line in cli("list").stdout.splitlines() if line.startswith("digits-cnn"))
+    assert " ".join(cnn["variants"]) in line

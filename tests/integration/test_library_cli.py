@@ -149,6 +149,13 @@ def test_space_comes_back_when_nothing_refers_to_it(first: Path, second: Path, c
     usage = {b["reference"]: b for b in ok(cli("du", "--json"))["bundles"]}
     weights = blob_of(home, first, "model.onnx")
     assert len(usage) == 2
+    assert {b["frameworks"] for b in ok(cli("list", "--json"))["bundles"] if b["name"] == "mini"} == {
+        "onnxruntime"
+    }
+    sizes = dict(line.split("  ", 1) for line in cli("du").stdout.split("\n\n", 1)[0].splitlines())
+    files = {name: int(rest.split()[0]) for name, rest in sizes.items() if name != "kind"}
+    assert files["blobs of several"] > 0
+    assert files.pop("total") == sum(files.values()), "nothing is counted twice"
     assert all(b["shared_bytes"] >= weights.stat().st_size and b["own_bytes"] > 0 for b in usage.values())
     assert ok(cli("gc", "--json"))["blobs"] == 0
 

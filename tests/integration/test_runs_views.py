@@ -294,3 +294,18 @@ def in_terminal(*arguments: str) -> str:
     os.close(ours)
     assert process.wait(timeout=60) == 0
     return text.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(("answer", "status", "left"), [("y", 0, 0), ("n", 130, 1)])
+def test_a_person_is_asked_before_runs_go(runs, answer: str, status: int, left: int) -> None:
+    run_id = runs.add()
+    ours, theirs = pty.openpty()
+    os.write(ours, f"{answer}\n".encode())
+    done = subprocess.run(
+        command_line("runs", "rm", run_id), stdin=theirs, capture_output=True, text=True, timeout=60
+    )
+    os.close(theirs)
+    os.close(ours)
+    assert done.returncode == status, done.stderr
+    assert "for good?" in done.stderr
+    assert len(list(runs.folder.iterdir())) == left

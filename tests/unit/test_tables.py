@@ -46,6 +46,13 @@ def test_what_still_does_not_fit_is_a_block_for_each_row() -> None:
     assert "scenario online" in " ".join(layout.lines)
 
 
+def test_spare_columns_go_before_a_table_becomes_blocks() -> None:
+    layout = lay_out(COLUMNS, RUNS, 50, spare=["throughput", "runtime"])
+    assert layout.lines[0].split() == ["run", "runtime", "trimmed", "mean"]
+    assert "left out for want of room: throughput" in layout.lines
+    assert "throughput    107,526 /s" in lay_out(COLUMNS, RUNS, 30, spare=["throughput", "runtime"]).lines
+
+
 def test_one_row_alone_keeps_all_its_columns() -> None:
     text = "\n".join(lay_out(COLUMNS, RUNS[:1], 44).lines)
     assert all(cell in text for cell in RUNS[0])
