@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from mlbundle.config import Settings
-    from mlbundle.runs.generate import GeneratedFile, Order, Recipe
+    from mlbundle.runs.generate import GeneratedFile, Order, ModelRecipe
 
 SCHEMA = "mlbundle/generate/v1"
 LIST_SCHEMA = "mlbundle/recipes/v1"
@@ -97,7 +97,9 @@ def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
     help="Use this Python for a framework  [a hash-locked environment, made on first use].",
 )
 @click.option("-n", "--dry-run", is_flag=True, help="Say what would be made and with what; make nothing.")
-@click.option("-f", "--force", is_flag=True, help="Replace a folder that was generated.")
+@click.option(
+    "-f", "--force", is_flag=True, help="Replace a folder that was generated and not changed since."
+)
 @output.format_options("table", "json")
 def command(
     *,
@@ -115,7 +117,7 @@ def command(
     Without NAME, list what can be made. The same settings give the same weights on every machine.
     """
     from mlbundle.config import load_settings
-    from mlbundle.runs.generate import find_recipe, generate, order, recipes
+    from mlbundle.runs.generate import find_model_recipe, generate, order, recipes
 
     if name is None:
         if folder or frameworks or settings or pythons or dry_run or force:
@@ -123,7 +125,7 @@ def command(
         _list(recipes(), output_format)
         return
     configured = load_settings()
-    recipe = find_recipe(name)
+    recipe = find_model_recipe(name)
     target = folder if folder is not None else Path(recipe.name)
     wanted = order(
         recipe,
@@ -141,7 +143,7 @@ def command(
     output.narrate(f"`mlbundle run {target}` runs it, `mlbundle pack {target}` makes one file of it")
 
 
-def _list(known: list[Recipe], output_format: str) -> None:
+def _list(known: list[ModelRecipe], output_format: str) -> None:
     if output_format == "json":
         entries = [
             {
@@ -162,7 +164,7 @@ def _list(known: list[Recipe], output_format: str) -> None:
     output.table(("name", "frameworks", "size", "description"), rows)
 
 
-def _size(recipe: Recipe) -> int:
+def _size(recipe: ModelRecipe) -> int:
     return recipe.prepare.size_bytes + sum(step.size_bytes for step in recipe.frameworks)
 
 

@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any
 from mlbundle import __version__
 from mlbundle.bundle.output import require_room
 from mlbundle.errors import PythonEnvironmentFailed, ReferenceNotFound, RunFailed, UsageError
-from mlbundle.files import lock_folder, storage_failed, sync_file_system, sync_folder, write_atomically
+from mlbundle.files import lock_folder, storage_failed, sync_folder, write_atomically
 from mlbundle.platforms import this_architecture
 from mlbundle.resources import generated_models, resource_folder
 from mlbundle.runtime.commands import call
+from mlbundle.store.cached import sync_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ RECORD_SCHEMA = "mlbundle/generated/v1"
 _MODEL_FILE = "model.yml"
 _README = "README.md"
 _LEFTOVER = ".partial"
+_NEW, _OLD = "new", "old"
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,7 @@ class Setting:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ModelRecipe:
     """How a model is made."""
 
     name: str
@@ -83,7 +85,7 @@ class Recipe:
 class Order:
     """What is wanted of a recipe; `pythons` are given by the user, by the framework whose environment they replace."""
 
-    recipe: Recipe
+    recipe: ModelRecipe
     settings: Mapping[str, int]
     frameworks: tuple[Step, ...]
     pythons: Mapping[str, Path]
@@ -112,12 +114,12 @@ class GeneratedFile:
     sha256: str
 
 
-def recipes() -> list[Recipe]:
+def recipes() -> list[ModelRecipe]:
     """Return all recipes that ship, in order of name."""
     return [_read(folder) for folder in generated_models().values()]
 
 
-def find_recipe(name: str) -> Recipe:
+def find_model_recipe(name: str) -> ModelRecipe:
     """Return a recipe by its name; raises ReferenceNotFound, which lists them."""
     known = generated_models()
     if name not in known:
@@ -129,7 +131,7 @@ def find_recipe(name: str) -> Recipe:
 
 
 def order(
-    recipe: Recipe,
+    recipe: ModelRecipe,
     *,
     folder: Path,
     frameworks: Sequence[str] = (),
@@ -159,7 +161,7 @@ def order(
     return Order(recipe, chosen, steps, dict(pythons or {}), folder, replace)
 
 
-def _chosen_settings(recipe: Recipe, changed: Mapping[str, int]) -> dict[str, int]:
+def _chosen_settings(recipe: ModelRecipe, changed: Mapping[str, int]) -> dict[str, int]:
     chosen = recipe.defaults
     for name, value in changed.items():
         if name not in chosen:
@@ -217,6 +219,8 @@ def generate(
             "make room, or name another disk with -o",
         )
     try:
+        _clear_leftovers(wanted.folder)
+        _check_destination(wanted.folder, replace=wanted.replace)
         with _staging(wanted.folder) as staging:
             locks: dict[str, str | None] = {}
             for step in wanted.steps:
@@ -236,7 +240,7 @@ def generate(
     return files
 
 
-def _read(folder: Path) -> Recipe:
+def _read(folder: Path) -> ModelRecipe:
     import yaml
 
     document = yaml.safe_load((folder / "recipe.yml").read_text("utf-8"))
@@ -244,7 +248,7 @@ def _read(folder: Path) -> Recipe:
     def step(name: str, entry: Mapping[str, Any]) -> Step:
         return Step(name, entry["script"], entry.get("environment"), entry.get("size_bytes", 0))
 
-    return Recipe(
+    return ModelRecipe(
         name=document["name"],
         description=document["description"],
         folder=folder,
@@ -289,10 +293,13 @@ def _files(root: Path) -> tuple[GeneratedFile, ...]:
     found = []
     for path in sorted(path for path in root.rglob("*") if path.is_file()):
         path.chmod(0o644)
-        with path.open("rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256").hexdigest()
-        found.append(GeneratedFile(path.relative_to(root).as_posix(), path.stat().st_size, digest))
+        found.append(GeneratedFile(path.relative_to(root).as_posix(), path.stat().st_size, _sha256(path)))
     return tuple(found)
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _record(wanted: Order, locks: Mapping[str, str | None], files: Sequence[GeneratedFile]) -> bytes:
@@ -308,70 +315,96 @@ def _record(wanted: Order, locks: Mapping[str, str | None], files: Sequence[Gene
 
 
 def _check_destination(folder: Path, *, replace: bool) -> None:
-    """Raise UsageError unless nothing is there, or what is there was generated and may be replaced."""
+    """Raise UsageError unless nothing is there, or what is there may be replaced and is as it was generated.
+
+    Raises StorageFailed.
+    """
     if not folder.parent.is_dir():
         raise UsageError(f"the folder {folder.parent} does not exist", where=str(folder))
-    if not os.path.lexists(folder):
-        return
-    if not replace:
-        raise UsageError(f"{folder} exists already", hint="name another with -o, or say --force")
-    known = _generated_names(folder)
-    hint = "--force replaces only what `mlbundle generate` made; name another folder with -o"
-    if not known:
-        raise UsageError(f"{folder} was not generated", hint=hint)
-    present = {
-        path.relative_to(folder).as_posix()
-        for path in folder.rglob("*")
-        if path.is_symlink() or not path.is_dir()
-    }
-    if foreign := sorted(present - known):
-        raise UsageError(f"{folder} holds {foreign[0]}, which was not generated", hint=hint)
+    try:
+        if not os.path.lexists(folder):
+            return
+        if not replace:
+            raise UsageError(f"{folder} exists already", hint="name another with -o, or say --force")
+        _check_unchanged(folder)
+    except OSError as error:
+        raise storage_failed(error, folder) from error
 
 
-def _generated_names(folder: Path) -> set[str]:
-    """Return the paths that a generated folder says it has, itself included; none for any other folder."""
+def _check_unchanged(folder: Path) -> None:
+    """Raise UsageError where a folder holds anything that `generate` did not make; a missing file is no loss."""
+    generated = _generated_files(folder)
+    hint = "--force replaces only what `mlbundle generate` made; "
+    if generated is None:
+        raise UsageError(f"{folder} was not generated", hint=f"{hint}name another folder with -o")
+    for path in sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()):
+        name = path.relative_to(folder).as_posix()
+        if name == RECORD_FILE:
+            continue
+        known = generated.get(name)
+        if known is None or path.is_symlink() or not path.is_file():
+            raise UsageError(
+                f"{folder} holds {name}, which was not generated", hint=f"{hint}name another folder with -o"
+            )
+        if path.stat().st_size != known.size_bytes or _sha256(path) != known.sha256:
+            raise UsageError(
+                f"{name} in {folder} was changed since it was generated",
+                hint=f"{hint}name another folder with -o, or move {name} away if it is not needed",
+            )
+
+
+def _generated_files(folder: Path) -> dict[str, GeneratedFile] | None:
+    """Return the files that a generated folder says it was made with, by path; None for any other folder."""
     try:
         if folder.is_symlink():
-            return set()
+            return None
         document = json.loads((folder / RECORD_FILE).read_text("utf-8"))
         if document["schema"] != RECORD_SCHEMA:
-            return set()
-        return {RECORD_FILE, *(entry["path"] for entry in document["files"])}
-    except (OSError, ValueError, TypeError, KeyError):
-        return set()
+            return None
+        return {e["path"]: GeneratedFile(e["path"], e["size"], e["sha256"]) for e in document["files"]}
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
 @contextmanager
 def _staging(destination: Path) -> Iterator[Path]:
-    """Make a locked hidden folder beside `destination`; what is left in it at the end goes.
-
-    A lock shows that somebody is at work; what killed processes left is removed by the next one.
-    """
-    for path in destination.parent.glob(f".{glob.escape(destination.name)}.????????{_LEFTOVER}"):
-        if (lock := lock_folder(path)) is not None:
-            shutil.rmtree(path, ignore_errors=True)
-            os.close(lock)
+    """Make a locked hidden folder beside `destination`; what is left in it at the end goes."""
     guard = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}{_LEFTOVER}")
     guard.mkdir(mode=0o700)
     lock = lock_folder(guard)
     try:
-        (guard / "new").mkdir()
-        yield guard / "new"
+        (guard / _NEW).mkdir()
+        yield guard / _NEW
     finally:
-        shutil.rmtree(guard, ignore_errors=True)
+        _clear(guard, destination)
         if lock is not None:
             os.close(lock)
 
 
+def _clear_leftovers(destination: Path) -> None:
+    """Clear away what killed processes left; a lock shows that somebody is at work."""
+    for path in destination.parent.glob(f".{glob.escape(destination.name)}.????????{_LEFTOVER}"):
+        if (lock := lock_folder(path)) is not None:
+            try:
+                _clear(path, destination)
+            finally:
+                os.close(lock)
+
+
+def _clear(guard: Path, destination: Path) -> None:
+    """Remove a folder of `_staging`; whoever ended between its two renames gets back what was there before."""
+    old = guard / _OLD
+    if old.is_dir() and not os.path.lexists(destination):
+        old.rename(destination)
+        sync_folder(destination.parent)
+    shutil.rmtree(guard, ignore_errors=True)
+
+
 def _publish(staging: Path, wanted: Order) -> None:
     """Bring all bytes to the disk and give the folder its name."""
-    descriptor = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        sync_file_system(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_tree(staging)
     _check_destination(wanted.folder, replace=wanted.replace)
     if wanted.folder.exists():
-        wanted.folder.rename(staging.with_name("old"))
+        wanted.folder.rename(staging.with_name(_OLD))
     staging.rename(wanted.folder)
     sync_folder(wanted.folder.parent)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib
 import json
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -188,12 +190,126 @@ def test_the_same_order_makes_the_same_bytes_and_force_replaces_what_was_made(ml
     arguments = ["generate", "resnet50", "-o", "tiny", *TINY, "--framework", "onnxruntime", "--json"]
     first = mlbundle(*arguments).document()
     assert mlbundle(*arguments).error(2, "usage")["hint"].endswith("say --force")
-    (tmp_path / "tiny" / "model.yml").write_text("changed by hand")
+    (tmp_path / "tiny" / "README.md").unlink()
     assert mlbundle(*arguments, "--force").document() == first
-    (tmp_path / "tiny" / "notes.txt").write_text("mine")
-    assert "notes.txt" in mlbundle(*arguments, "--force").error(2, "usage")["message"]
-    assert (tmp_path / "tiny" / "notes.txt").read_text() == "mine"
+    assert (tmp_path / "tiny" / "README.md").is_file()
     assert names_in(tmp_path) == ["tiny"]
+
+
+def test_force_never_replaces_what_a_user_wrote(mlbundle, tmp_path) -> None:
+    folder = tmp_path / "tiny"
+    write_generated(folder, {"model.yml": b"name: tiny", "onnx/model.onnx": b"1234"})
+    arguments = [
+        "generate",
+        "resnet50",
+        "-o",
+        "tiny",
+        *TINY,
+        "--framework",
+        "onnxruntime",
+        "--json",
+        "--force",
+    ]
+    for name, path in {
+        "notes.txt": folder / "notes.txt",
+        "model.yml": folder / "model.yml",
+        "onnx/model.onnx": folder / "onnx" / "model.onnx",
+    }.items():
+        before = path.read_bytes() if path.exists() else None
+        path.write_bytes(b"mine")  # as long as what was there
+        assert name in mlbundle(*arguments).error(2, "usage")["message"]
+        assert path.read_bytes() == b"mine"
+        if before is None:
+            path.unlink()
+        else:
+            path.write_bytes(before)
+    (folder / "model.yml").rename(tmp_path / "mine.yml")
+    (folder / "model.yml").symlink_to(tmp_path / "mine.yml")
+    assert "model.yml" in mlbundle(*arguments).error(2, "usage")["message"]
+    assert names_in(tmp_path) == ["mine.yml", "tiny"]
+
+
+def write_generated(folder: Path, files: dict[str, bytes]) -> None:
+    """A folder as `generate` leaves it."""
+    entries = []
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+        digest = hashlib.sha256(content).hexdigest()
+        entries.append({"path": name, "size": len(content), "sha256": digest})
+    (folder / "generated.json").write_text(json.dumps({"schema": "mlbundle/generated/v1", "files": entries}))
+
+
+def test_what_a_kill_between_the_renames_put_aside_comes_back(mlbundle, tmp_path) -> None:
+    guard = tmp_path / ".tiny.0badcafe.partial"
+    (guard / "new").mkdir(parents=True)
+    write_generated(guard / "old", {"model.yml": b"name: tiny"})
+    arguments = ["generate", "resnet50", "-o", "tiny", *TINY, "--framework", "onnxruntime", "--json"]
+    assert "exists already" in mlbundle(*arguments).error(2, "usage")["message"]
+    assert (tmp_path / "tiny" / "model.yml").read_bytes() == b"name: tiny"
+    assert names_in(tmp_path) == ["tiny"]
+
+
+def test_a_new_folder_that_cannot_get_its_name_leaves_the_old_one(mlbundle, tmp_path, monkeypatch) -> None:
+    write_generated(tmp_path / "tiny", {"model.yml": b"name: tiny"})
+    rename = Path.rename
+
+    def fails_for_new(path: Path, target: Path) -> Path:
+        if path.name == "new":
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", fails_for_new)
+    arguments = [
+        "generate",
+        "resnet50",
+        "-o",
+        "tiny",
+        *TINY,
+        "--framework",
+        "onnxruntime",
+        "--json",
+        "--force",
+    ]
+    mlbundle(*arguments).error(3, "storage-failed")
+    assert (tmp_path / "tiny" / "model.yml").read_bytes() == b"name: tiny"
+    assert names_in(tmp_path) == ["tiny"]
+
+
+def test_a_kill_ends_the_script_as_well(tmp_path) -> None:
+    with stopped_while_a_script_runs(tmp_path, signal.SIGKILL) as process:
+        process.communicate(timeout=60)
+    script = int((tmp_path / "started").read_text())
+    deadline = time.monotonic() + 20
+    while is_running(script):
+        assert time.monotonic() < deadline, "it runs on"
+        time.sleep(0.01)
+
+
+def is_running(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def stopped_while_a_script_runs(folder: Path, number: int) -> Iterator[subprocess.Popen[str]]:
+    """A generation that got a signal when the script of a framework, which has noted its number, was running."""
+    python, started = folder / "python", folder / "started"
+    python.write_text(f"#!/bin/sh\necho $$ > {started}.new\nmv {started}.new {started}\nexec sleep 60\n")
+    python.chmod(0o755)
+    command = command_line(
+        "generate", "resnet50", *TINY, "--framework", "torch", "--python", f"torch={python}"
+    )
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        deadline = time.monotonic() + 60
+        while not started.exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.send_signal(number)
+        yield process
 
 
 @pytest.mark.parametrize("content", [None, "{}", '{"schema": "mlbundle/generated/v1", "files": 3}', "\xff{"])
@@ -293,25 +409,13 @@ def test_a_script_that_fails_says_how_and_leaves_nothing(
 
 
 def test_stopping_it_leaves_nothing_and_no_script_runs_on(tmp_path) -> None:
-    python, started = tmp_path / "python", tmp_path / "started"
-    python.write_text(f"#!/bin/sh\necho $$ > {started}.new\nmv {started}.new {started}\nexec sleep 60\n")
-    python.chmod(0o755)
-    command = command_line(
-        "generate", "resnet50", *TINY, "--framework", "torch", "--python", f"torch={python}"
-    )
-    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 60
-        while not started.exists():
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
-        process.send_signal(signal.SIGTERM)
+    with stopped_while_a_script_runs(tmp_path, signal.SIGTERM) as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 143
     assert "Traceback" not in said
     assert names_in(tmp_path) == ["python", "started"]
     with pytest.raises(ProcessLookupError):
-        os.kill(int(started.read_text()), 0)
+        os.kill(int((tmp_path / "started").read_text()), 0)
 
 
 # Lists and plans
