@@ -87,7 +87,7 @@ def test_bytes_that_are_no_text_are_heard_all_the_same() -> None:
 
 @pytest.mark.parametrize("program", ["/no/such/program", "."])
 def test_a_program_that_cannot_be_started_is_an_os_error(program) -> None:
-    with pytest.raises(OSError) as caught:  # noqa: PT011 - any that says which and why
+    with pytest.raises(OSError) as caught:
         call([program], print)
     assert caught.value.filename == program
     assert caught.value.strerror
