@@ -10,8 +10,9 @@ import pytest
 from mlbundle.wire import frames
 from mlbundle.worker.emit import Emitter
 from mlbundle.worker.scenarios.base import Subject
+from mlbundle.worker.scenarios.closed import Order, rank, settled
 from mlbundle.worker.scenarios.loop import closed_loop, loop_overhead_ns
-from mlbundle.worker.scenarios.online import OnlineScenario, _Order, _rank, _settled
+from mlbundle.worker.scenarios.online import OnlineScenario
 
 
 @pytest.fixture
@@ -64,24 +65,22 @@ def test_a_duration_is_reached_and_windows_come_at_most_twice_a_second(emitted) 
     assert all(b["t_ns"] - a["t_ns"] >= 4.5e8 for a, b in zip(windows[:-1], windows[1:-1], strict=False))
 
 
-def test_every_batch_is_used_equally_often_and_the_seed_gives_the_order(emitted) -> None:
-    emitter, _ = emitted
-    subject = Subject(call=lambda _b: None, batches=list(range(10)), emitter=emitter, seed=7)
-    order = _Order(subject)
+def test_every_batch_is_used_equally_often_and_the_seed_gives_the_order() -> None:
+    order = Order(range(10), seed=7)
     taken = order.take(7) + order.take(13) + order.take(25) + order.take(5)
     assert sorted(taken) == sorted(list(range(10)) * 5)
     assert taken[:10] == taken[10:20] == taken[40:50]
-    assert _Order(subject).take(10) == taken[:10]
+    assert Order(range(10), seed=7).take(10) == taken[:10]
 
 
 def test_nearest_rank() -> None:
     ordered = list(range(1, 101))
-    assert [_rank(ordered, p) for p in (50, 90, 99, 100)] == [50, 90, 99, 100]
-    assert _rank([5], 50) == 5
-    assert _rank([1, 2], 50) == 1
+    assert [rank(ordered, p) for p in (50, 90, 99, 100)] == [50, 90, 99, 100]
+    assert rank([5], 50) == 5
+    assert rank([1, 2], 50) == 1
 
 
 def test_settled_needs_three_windows_within_five_percent() -> None:
-    assert not _settled([100, 100])
-    assert _settled([500, 100, 102, 105])
-    assert not _settled([100, 102, 106])
+    assert not settled([100, 100])
+    assert settled([500, 100, 102, 105])
+    assert not settled([100, 102, 106])
