@@ -49,6 +49,14 @@ class ExitState:
     detail: str = ""
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where on this machine a worker runs: the id of its first process, and the container that it must be in."""
+
+    pid: int
+    container: str | None = None
+
+
 def worker_variables(limits: Limits) -> dict[str, str]:
     """Return the environment variables that every worker gets, wherever it runs.
 
@@ -79,6 +87,9 @@ class Connection(Protocol):
 
     def scratch_bytes(self) -> int | None:
         """Return how much the worker wrote to its scratch folder, None where the system limits it by itself."""
+
+    def place(self) -> Place | None:
+        """Return where to look at the worker from outside; None where it can't be seen from here."""
 
     def tail(self) -> list[str]:
         """Return the last lines of the worker's stderr."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import EngineDied, EnvironmentLacks, ImageMissing, WorkerHung
 from mlbundle.platforms import usable_cpus
-from mlbundle.runtime.base import ExitState, Launch, WorkerLog, worker_variables
+from mlbundle.runtime.base import ExitState, Launch, Place, WorkerLog, worker_variables
 from mlbundle.wire.job import ASSETS_IN_CONTAINER, WORKER_IN_CONTAINER
 
 if TYPE_CHECKING:
@@ -193,6 +193,14 @@ class DockerConnection:
     def scratch_bytes(self) -> int | None:
         """Return None: the tmpfs has a size of its own."""
         return None
+
+    def place(self) -> Place | None:
+        """Ask the engine for the container's first process; it may be one of another machine, or gone by now."""
+        try:
+            pid = int(self._client.api.inspect_container(self._container)["State"]["Pid"])
+        except Exception:  # noqa: BLE001 - nothing depends on it; whether the engine is there, `read` finds out
+            return None
+        return Place(pid, self._container) if pid > 0 else None
 
     def tail(self) -> list[str]:
         """Return the last lines of stderr."""

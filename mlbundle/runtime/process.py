@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import EnvironmentLacks, WorkerHung
-from mlbundle.runtime.base import ExitState, Launch, WorkerLog, worker_variables
+from mlbundle.runtime.base import ExitState, Launch, Place, WorkerLog, worker_variables
 from mlbundle.runtime.interpreter import existing_python
 
 if TYPE_CHECKING:
@@ -221,6 +221,10 @@ class ProcessConnection:
                 with suppress(OSError):
                     total += (Path(folder) / name).lstat().st_size
         return total
+
+    def place(self) -> Place | None:
+        """Return the process of the supervisor."""
+        return Place(self._process.pid)
 
     def tail(self) -> list[str]:
         """Return the last lines of stderr, after reading what is still in the pipe."""
