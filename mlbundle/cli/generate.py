@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     from mlbundle.config import Settings
-    from mlbundle.runs.generate import GeneratedFile, Order, ModelRecipe
+    from mlbundle.runs.generate import ModelRecipe, Order
+    from mlbundle.runs.generated_folder import GeneratedFile
 
 SCHEMA = "mlbundle/generate/v1"
 LIST_SCHEMA = "mlbundle/recipes/v1"

@@ -7,14 +7,10 @@ folder to write to and the settings as JSON: `prepare` first, then one for each 
 
 from __future__ import annotations
 
-import glob
-import hashlib
 import json
 import os
-import secrets
 import shutil
 import sys
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,26 +18,31 @@ from typing import TYPE_CHECKING, Any
 from mlbundle import __version__
 from mlbundle.bundle.output import require_room
 from mlbundle.errors import PythonEnvironmentFailed, ReferenceNotFound, RunFailed, UsageError
-from mlbundle.files import lock_folder, storage_failed, sync_folder, write_atomically
+from mlbundle.files import storage_failed, write_atomically
 from mlbundle.platforms import this_architecture
 from mlbundle.resources import generated_models, resource_folder
+from mlbundle.runs.generated_folder import (
+    RECORD_FILE,
+    RECORD_SCHEMA,
+    GeneratedFile,
+    check_destination,
+    clear_leftovers,
+    files_of,
+    publish,
+    staging_folder,
+)
 from mlbundle.runtime.commands import call
-from mlbundle.store.cached import sync_tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mlbundle.config import Settings
     from mlbundle.runtime.environments import PythonEnvironment
 
     Report = Callable[[str], None]
 
-RECORD_FILE = "generated.json"
-RECORD_SCHEMA = "mlbundle/generated/v1"
 _MODEL_FILE = "model.yml"
 _README = "README.md"
-_LEFTOVER = ".partial"
-_NEW, _OLD = "new", "old"
 
 
 @dataclass(frozen=True)
@@ -105,15 +106,6 @@ class Order:
         return sum(step.size_bytes for step in self.steps)
 
 
-@dataclass(frozen=True)
-class GeneratedFile:
-    """A file that was made: its path in the folder, with slashes."""
-
-    path: str
-    size_bytes: int
-    sha256: str
-
-
 def recipes() -> list[ModelRecipe]:
     """Return all recipes that ship, in order of name."""
     return [_read(folder) for folder in generated_models().values()]
@@ -157,7 +149,7 @@ def order(
             raise UsageError(f"there is no Python at {python}", where=f"--python {name}={python}")
     if folder.name in {"", ".."}:
         folder = folder.resolve()
-    _check_destination(folder, replace=replace)
+    check_destination(folder, replace=replace)
     return Order(recipe, chosen, steps, dict(pythons or {}), folder, replace)
 
 
@@ -219,9 +211,9 @@ def generate(
             "make room, or name another disk with -o",
         )
     try:
-        _clear_leftovers(wanted.folder)
-        _check_destination(wanted.folder, replace=wanted.replace)
-        with _staging(wanted.folder) as staging:
+        clear_leftovers(wanted.folder)
+        check_destination(wanted.folder, replace=wanted.replace)
+        with staging_folder(wanted.folder) as staging:
             locks: dict[str, str | None] = {}
             for step in wanted.steps:
                 python, environment = python_of(step, wanted, settings, report)
@@ -232,9 +224,9 @@ def generate(
             readme = wanted.recipe.folder / _README
             shutil.copyfile(readme, staging / _README)
             load_model(staging / _MODEL_FILE).require()
-            files = _files(staging)
+            files = files_of(staging)
             write_atomically(staging / RECORD_FILE, _record(wanted, locks, files))
-            _publish(staging, wanted)
+            publish(staging, wanted.folder, replace=wanted.replace)
     except OSError as error:
         raise storage_failed(error, wanted.folder) from error
     return files
@@ -289,19 +281,6 @@ def _run(step: Step, wanted: Order, python: Path, staging: Path, detail: Report)
     )
 
 
-def _files(root: Path) -> tuple[GeneratedFile, ...]:
-    found = []
-    for path in sorted(path for path in root.rglob("*") if path.is_file()):
-        path.chmod(0o644)
-        found.append(GeneratedFile(path.relative_to(root).as_posix(), path.stat().st_size, _sha256(path)))
-    return tuple(found)
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
 def _record(wanted: Order, locks: Mapping[str, str | None], files: Sequence[GeneratedFile]) -> bytes:
     document = {
         "schema": RECORD_SCHEMA,
@@ -312,99 +291,3 @@ def _record(wanted: Order, locks: Mapping[str, str | None], files: Sequence[Gene
         "files": [{"path": file.path, "size": file.size_bytes, "sha256": file.sha256} for file in files],
     }
     return json.dumps(document, indent=2).encode() + b"\n"
-
-
-def _check_destination(folder: Path, *, replace: bool) -> None:
-    """Raise UsageError unless nothing is there, or what is there may be replaced and is as it was generated.
-
-    Raises StorageFailed.
-    """
-    if not folder.parent.is_dir():
-        raise UsageError(f"the folder {folder.parent} does not exist", where=str(folder))
-    try:
-        if not os.path.lexists(folder):
-            return
-        if not replace:
-            raise UsageError(f"{folder} exists already", hint="name another with -o, or say --force")
-        _check_unchanged(folder)
-    except OSError as error:
-        raise storage_failed(error, folder) from error
-
-
-def _check_unchanged(folder: Path) -> None:
-    """Raise UsageError where a folder holds anything that `generate` did not make; a missing file is no loss."""
-    generated = _generated_files(folder)
-    hint = "--force replaces only what `mlbundle generate` made; "
-    if generated is None:
-        raise UsageError(f"{folder} was not generated", hint=f"{hint}name another folder with -o")
-    for path in sorted(path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()):
-        name = path.relative_to(folder).as_posix()
-        if name == RECORD_FILE:
-            continue
-        known = generated.get(name)
-        if known is None or path.is_symlink() or not path.is_file():
-            raise UsageError(
-                f"{folder} holds {name}, which was not generated", hint=f"{hint}name another folder with -o"
-            )
-        if path.stat().st_size != known.size_bytes or _sha256(path) != known.sha256:
-            raise UsageError(
-                f"{name} in {folder} was changed since it was generated",
-                hint=f"{hint}name another folder with -o, or move {name} away if it is not needed",
-            )
-
-
-def _generated_files(folder: Path) -> dict[str, GeneratedFile] | None:
-    """Return the files that a generated folder says it was made with, by path; None for any other folder."""
-    try:
-        if folder.is_symlink():
-            return None
-        document = json.loads((folder / RECORD_FILE).read_text("utf-8"))
-        if document["schema"] != RECORD_SCHEMA:
-            return None
-        return {e["path"]: GeneratedFile(e["path"], e["size"], e["sha256"]) for e in document["files"]}
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
-        return None
-
-
-@contextmanager
-def _staging(destination: Path) -> Iterator[Path]:
-    """Make a locked hidden folder beside `destination`; what is left in it at the end goes."""
-    guard = destination.with_name(f".{destination.name}.{secrets.token_hex(4)}{_LEFTOVER}")
-    guard.mkdir(mode=0o700)
-    lock = lock_folder(guard)
-    try:
-        (guard / _NEW).mkdir()
-        yield guard / _NEW
-    finally:
-        _clear(guard, destination)
-        if lock is not None:
-            os.close(lock)
-
-
-def _clear_leftovers(destination: Path) -> None:
-    """Clear away what killed processes left; a lock shows that somebody is at work."""
-    for path in destination.parent.glob(f".{glob.escape(destination.name)}.????????{_LEFTOVER}"):
-        if (lock := lock_folder(path)) is not None:
-            try:
-                _clear(path, destination)
-            finally:
-                os.close(lock)
-
-
-def _clear(guard: Path, destination: Path) -> None:
-    """Remove a folder of `_staging`; whoever ended between its two renames gets back what was there before."""
-    old = guard / _OLD
-    if old.is_dir() and not os.path.lexists(destination):
-        old.rename(destination)
-        sync_folder(destination.parent)
-    shutil.rmtree(guard, ignore_errors=True)
-
-
-def _publish(staging: Path, wanted: Order) -> None:
-    """Bring all bytes to the disk and give the folder its name."""
-    sync_tree(staging)
-    _check_destination(wanted.folder, replace=wanted.replace)
-    if wanted.folder.exists():
-        wanted.folder.rename(staging.with_name(_OLD))
-    staging.rename(wanted.folder)
-    sync_folder(wanted.folder.parent)
