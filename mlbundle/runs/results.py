@@ -27,9 +27,9 @@ class Collected:
     """What a run found: the `result` of its record, and what execution needs to know of it.
 
     `queries` are those of the headline, None where their number says nothing about validity; `settled` is whether all
-    warm-ups settled; `reasons` are why the result is not valid, as its scenario sees it. `headline` is the folder of the
-    pass that the result is taken from (`passes/01-measure` or `loadgen/performance`), `traced_queries` how many of its
-    queries became spans, `framework` what the framework said of itself (not checked yet).
+    warm-ups settled; `reasons` are why the result is not valid, as its scenario sees it. `headline` is the folder of
+    the pass that the result is taken from (`passes/01-measure` or `loadgen/performance`), `traced_queries` how many of
+    its queries became spans, `framework` what the framework said of itself (not checked yet).
     """
 
     result: dict[str, Any]
