@@ -117,7 +117,8 @@ class Sampler:
             source.close()
 
     def _look(self) -> None:
-        samples, found = self._samples, {}
+        samples = self._samples
+        found: dict[str, float] = {}
         t_ns = time.monotonic_ns()
         for source in self._sources:
             if samples.looks % source.every == 0 or self._ending.is_set():

@@ -1,0 +1,221 @@
+"""What was seen of a run from outside: `samples.npz`, the `resources` of its record, and counters as events.
+
+`samples.npz` holds columns of equal length, `counter` (a row of `strings`), `t_ns` (CLOCK_MONOTONIC) and `value`, and
+the table `strings`; the last part of a counter's name is its unit.
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.files import replacing
+from mlbundle.runtime.sampling import Sampler, Samples, sampler_of
+from mlbundle.wire.events import Counter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from mlbundle.runtime.base import Connection
+
+SAMPLES = "samples.npz"
+EVENT_INTERVAL_S = 0.5
+_ENERGY_HOW = {
+    "rapl": "energy counters of the CPU packages (RAPL): the whole machine's, not the worker's alone",
+    "nvml": "energy counters of the GPUs (NVML): the whole GPUs', not the worker's alone",
+}
+
+
+class Sampling:
+    """Looks at the worker of one run from `begin` to `end`; does nothing but say so where it can't be seen."""
+
+    def __init__(self, *, gpus: bool) -> None:
+        self._gpus = gpus
+        self._sampler: Sampler | None = None
+        self._samples = Samples()
+        self._said_s = 0.0
+        self._cpu: tuple[float, float] | None = None
+
+    def begin(self, connection: Connection) -> None:
+        """Begin to look at the worker behind a connection. Never raises for want of something to look at."""
+        if self._sampler is None:
+            self._sampler = sampler_of(connection.place(), gpus=self._gpus).start()
+
+    def end(self) -> Samples:
+        """Stop looking; call it before the worker is killed, and as often as you like."""
+        if self._sampler is not None:
+            self._samples = self._sampler.stop()
+        return self._samples
+
+    def events(self) -> Iterator[Counter]:
+        """Yield the counters that are due, at most twice a second: call it whenever the worker was heard."""
+        now_s = time.monotonic()
+        if self._sampler is None or now_s - self._said_s < EVENT_INTERVAL_S:
+            return
+        self._said_s = now_s
+        latest = self._sampler.latest()
+        cpu_s = latest.get("cgroup_cpu_time_s", latest.get("cpu_time_s"))
+        if cpu_s is not None:
+            if self._cpu is not None:
+                share = (cpu_s - self._cpu[1]) / (now_s - self._cpu[0])
+                yield Counter(name="cpu", value=round(max(0.0, share), 3), unit="cpus")
+            self._cpu = (now_s, cpu_s)
+        for name, unit in (
+            ("memory_bytes", "bytes"),
+            ("gpu0_power_w", "w"),
+            ("gpu0_utilisation_percent", "%"),
+        ):
+            if name in latest:
+                yield Counter(name=name.rpartition("_")[0], value=latest[name], unit=unit)
+
+
+def save_samples(folder: Path, samples: Samples) -> str | None:
+    """Write `samples.npz` into the folder of a run, whole or not at all; returns its name, None without samples.
+
+    Raises StorageFailed.
+    """
+    if not samples.t_ns:
+        return None
+    import io
+
+    import numpy as np
+
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer,
+        strings=np.array(samples.names, np.str_),
+        counter=np.array(samples.counter, np.int64),
+        t_ns=np.array(samples.t_ns, np.int64),
+        value=np.array(samples.value, np.float64),
+    )
+    with replacing(folder / SAMPLES) as stream:
+        stream.write(buffer.getbuffer())
+    return SAMPLES
+
+
+def resources(samples: Samples, phases: Sequence[tuple[str, int, int | None]] = ()) -> dict[str, Any]:
+    """Return what a record says of the resources that a run used; `phases` are (name, begin, end or None) in ns.
+
+    `measure` is the same for the time in which the worker measured. What could not be looked at is left out; empty
+    without samples.
+    """
+    if not samples.t_ns:
+        return {}
+    table = _Table(samples)
+    found = table.summary(None, None)
+    measured = [(begin, end) for name, begin, end in phases if name == "measure" and end is not None]
+    if measured:
+        inside = table.summary(*measured[0])
+        if inside:
+            found["measure"] = inside
+    found["sampling"] = {
+        "samples": samples.looks,
+        "interval_s": round(samples.interval_s, 3),
+        "duration_s": round(samples.duration_s, 3),
+        "cpu_share": round(samples.cpu_s / samples.duration_s, 6) if samples.duration_s else 0.0,
+    }
+    return found
+
+
+class _Table:
+    """Samples by counter."""
+
+    def __init__(self, samples: Samples) -> None:
+        self._rows: dict[str, tuple[list[int], list[float]]] = {name: ([], []) for name in samples.names}
+        for number, t_ns, value in zip(samples.counter, samples.t_ns, samples.value, strict=True):
+            times, values = self._rows[samples.names[number]]
+            times.append(t_ns)
+            values.append(value)
+
+    def summary(self, begin_ns: int | None, end_ns: int | None) -> dict[str, Any]:
+        """Return what happened between two times; what is known by fewer than two looks has no rate."""
+        chosen = {}
+        for name, (times, values) in self._rows.items():
+            first = 0 if begin_ns is None else bisect_left(times, begin_ns)
+            last = len(times) if end_ns is None else bisect_right(times, end_ns)
+            if last > first:
+                chosen[name] = (times[first:last], values[first:last])
+        return {**_processor(chosen), **_memory(chosen), **_energy(chosen), **_gpus(chosen)}
+
+
+_Rows = dict[str, tuple[list[int], list[float]]]
+
+
+def _grown(rows: _Rows, name: str) -> tuple[float, float] | None:
+    """Return by how much a counter grew, and in how many seconds."""
+    if name not in rows:
+        return None
+    times, values = rows[name]
+    return (values[-1] - values[0], (times[-1] - times[0]) / 1e9) if len(times) > 1 else None
+
+
+def _processor(rows: _Rows) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    used = _grown(rows, "cgroup_cpu_time_s") or _grown(rows, "cpu_time_s")
+    if used is not None:
+        found["cpu_s"] = round(used[0], 6)
+        found["cpu_share_mean"] = round(used[0] / used[1], 4)
+    for name in (
+        "context_switches_voluntary",
+        "context_switches_involuntary",
+        "page_faults_minor",
+        "page_faults_major",
+        "throttled_periods",
+    ):
+        if (grown := _grown(rows, name)) is not None:
+            found[name] = int(grown[0])
+    if (throttled := _grown(rows, "throttled_s")) is not None:
+        found["throttled_s"] = round(throttled[0], 6)
+    if "processes" in rows:
+        found["processes_peak"] = int(max(rows["processes"][1]))
+    return found
+
+
+def _memory(rows: _Rows) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "memory_bytes" in rows:
+        values = rows["memory_bytes"][1]
+        found["memory_mean_bytes"] = int(sum(values) / len(values))
+        found["memory_peak_bytes"] = int(max(values))
+    if "cgroup_memory_peak_bytes" in rows:
+        found["cgroup_memory_peak_bytes"] = int(rows["cgroup_memory_peak_bytes"][1][-1])
+    return found
+
+
+def _energy(rows: _Rows) -> dict[str, Any]:
+    """Return the energy of CPUs and GPUs together, and of what."""
+    parts = {
+        "rapl": [name for name in rows if name.startswith("energy_")],
+        "nvml": [name for name in rows if name.startswith("gpu") and name.endswith("_energy_j")],
+    }
+    total, span_s, how = 0.0, 0.0, []
+    for kind, names in parts.items():
+        grown = [found for name in names if (found := _grown(rows, name)) is not None]
+        if grown:
+            total += sum(joules for joules, _ in grown)
+            span_s = max(span_s, *(seconds for _, seconds in grown))
+            how.append(_ENERGY_HOW[kind])
+    if not how or span_s == 0:
+        return {}
+    return {"energy_j": round(total, 3), "power_mean_w": round(total / span_s, 3), "energy_how": how}
+
+
+def _gpus(rows: _Rows) -> dict[str, Any]:
+    """Return what each GPU did, under `gpus`."""
+    gpus: dict[int, dict[str, Any]] = {}
+    for name, (_, values) in rows.items():
+        head, _, what = name.partition("_")
+        if not head.startswith("gpu"):
+            continue
+        gpu = gpus.setdefault(int(head.removeprefix("gpu")), {})
+        if what == "energy_j":
+            gpu[what] = round(values[-1] - values[0], 3)
+        elif what == "memory_bytes":
+            gpu["memory_peak_bytes"] = int(max(values))
+        else:
+            stem, _, unit = what.rpartition("_")
+            gpu[f"{stem}_mean_{unit}"] = round(sum(values) / len(values), 2)
+            gpu[f"{stem}_max_{unit}"] = round(max(values), 2)
+    return {"gpus": [gpus[number] for number in sorted(gpus)]} if gpus else {}
