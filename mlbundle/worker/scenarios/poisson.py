@@ -1,0 +1,272 @@
+"""`poisson`: samples that arrive at random at a rate, or as in a trace, whether or not the ones before are answered.
+
+Latencies count from the time at which a sample was due. `find_peak` searches for the highest rate whose percentile
+keeps to a target latency, and measures at that rate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Mapping, Sequence
+
+import numpy as np
+
+from mlbundle.wire.events import Progress, Window
+from mlbundle.worker.arrivals import poisson_arrivals, replayed_arrivals
+from mlbundle.worker.errors import WorkerError
+from mlbundle.worker.scenarios.base import PassOutcome, ScenarioOutcome, Subject, Timings, measured_kind
+from mlbundle.worker.scenarios.closed import TAIL, Load, Order, run_warm_up
+from mlbundle.worker.scenarios.loop import quiet_interpreter
+from mlbundle.worker.scenarios.open_loop import Clock, MonotonicClock, OpenLoop, open_loop_overhead_ns
+from mlbundle.worker.scenarios.peak import Trial, find_peak
+
+TRIAL_S = 1.0
+# A trial sees about this many queries beyond its percentile, if the measurement itself lasts long enough for them.
+TRIAL_TAIL = 10
+# A peak that its measurement does not confirm is lowered by this factor and measured again, a few times.
+STEP_DOWN = 0.95
+MOST_CONFIRMATIONS = 3
+_UNREACHABLE = 0.5
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Arrivals in ns from the beginning, how long they go on, and their rate if they were drawn with one."""
+
+    arrivals_ns: Sequence[int]
+    horizon_ns: int
+    rate_per_s: float | None
+
+
+@dataclass(frozen=True)
+class _Floor:
+    """What a closed loop does: median latency in ns, and queries a second, which no open loop can exceed."""
+
+    latency_ns: int
+    throughput_per_s: float
+
+
+class PoissonScenario:
+    """Open loop, batch 1.
+
+    Options: rate_per_s or arrivals (ns, rising), duration_s, queries, warmup, target_latency_s, percentile, find_peak.
+    """
+
+    name = "poisson"
+
+    def __init__(self, options: Mapping[str, Any], clock: Clock | None = None) -> None:
+        self._rate: float | None = options.get("rate_per_s")
+        self._arrivals = options.get("arrivals")
+        self._duration_s = float(options.get("duration_s", 10.0))
+        self._queries: int | None = options.get("queries")
+        self._warm_up = options.get("warmup", "auto")
+        target_s = options.get("target_latency_s")
+        self.target_ns = None if target_s is None else float(target_s) * 1e9
+        self._percentile = float(options.get("percentile", 99.0))
+        self._find_peak = bool(options.get("find_peak"))
+        self._clock = MonotonicClock() if clock is None else clock
+        self._check()
+
+    def _check(self) -> None:
+        loads = [self._rate is not None, self._arrivals is not None, self._find_peak]
+        if not any(loads) or (self._arrivals is not None and sum(loads) > 1):
+            raise _refused("poisson needs a rate, arrivals to replay, or a peak to find")
+        if self._find_peak and self.target_ns is None:
+            raise _refused("a peak is found for a target latency, and there is none")
+
+    def run(self, subject: Subject) -> ScenarioOutcome:
+        """Warm up in a closed loop, find the peak if that is asked for, then measure."""
+        emitter = subject.emitter
+        with quiet_interpreter():
+            emitter.phase("warm-up", "begun")
+            warm_up = Load(subject.call, Order(subject.batches, subject.seed))
+            settled = run_warm_up(warm_up, self._warm_up)
+            floor = _floor(warm_up.timings())
+            search = _Search(self, subject, floor) if self._find_peak else None
+            if search is not None:
+                search.run(self._rate)
+            emitter.phase("warm-up", "done")
+            emitter.phase("measure", "begun")
+            schedule, measured = self.measure(subject, self._rate) if search is None else search.confirm()
+            emitter.phase("measure", "done")
+            overhead_ns = open_loop_overhead_ns()
+        values = {
+            "warm_up_settled": settled,
+            "warm_up_queries": len(warm_up.starts),
+            "loop_overhead_ns": overhead_ns,
+            "floor_ns": floor.latency_ns,
+            **({} if search is None else {"peak": search.to_document()}),
+        }
+        found = {"horizon_ns": schedule.horizon_ns, "rate_per_s": schedule.rate_per_s, **served(measured)}
+        passes = (
+            PassOutcome("warm-up", warm_up.timings()),
+            PassOutcome(measured_kind(subject), measured, headline=True, values=found),
+        )
+        return ScenarioOutcome(passes, values)
+
+    def measure(self, subject: Subject, rate: float | None, attempt: int = 0) -> tuple[Schedule, Timings]:
+        """Measure at a rate, or the replay, as long as was asked for; another attempt gets other arrivals."""
+        schedule = self._schedule(rate, (subject.seed, 0, attempt))
+        return schedule, self._run(subject, schedule, "measure")
+
+    def try_rate(self, subject: Subject, rate: float, number: int) -> Trial:
+        """Try a rate for a short while."""
+        tail = TRIAL_TAIL / (1 - self._percentile / 100)
+        duration_s = min(self._duration_s, max(TRIAL_S, tail / rate))
+        arrivals = poisson_arrivals(rate, (subject.seed, 1, number), duration_s=duration_s)
+        schedule = Schedule(arrivals, round(duration_s * 1e9), rate)
+        return self.judge(schedule, self._run(subject, schedule, "warm-up"))
+
+    def judge(self, schedule: Schedule, timings: Timings) -> Trial:
+        """Say whether a load kept to the target; one that asks for more time than there is never does."""
+        assert timings.scheduled_ns is not None
+        assert self.target_ns is not None
+        assert schedule.rate_per_s is not None
+        latencies = np.sort(_int64(timings.ends_ns) - _int64(timings.scheduled_ns))
+        latency_ns = int(latencies[_rank(self._percentile, len(latencies))])
+        held = served(timings)["service_ns"] <= max(schedule.horizon_ns, schedule.arrivals_ns[-1])
+        return Trial(schedule.rate_per_s, latency_ns, held and latency_ns <= self.target_ns)
+
+    def _schedule(self, rate: float | None, seed: Sequence[int]) -> Schedule:
+        if rate is None:
+            arrivals = replayed_arrivals(self._arrivals or (), self._queries)
+            return Schedule(arrivals, arrivals[-1], None)
+        if self._queries is not None:
+            arrivals = poisson_arrivals(rate, seed, count=self._queries)
+            return Schedule(arrivals, arrivals[-1], rate)
+        horizon_ns = round(self._duration_s * 1e9)
+        return Schedule(poisson_arrivals(rate, seed, duration_s=self._duration_s), horizon_ns, rate)
+
+    def _run(self, subject: Subject, schedule: Schedule, phase: str) -> Timings:
+        order = Order(subject.batches, subject.seed)
+        reports = _Reports(subject, schedule, phase)
+        return OpenLoop(subject.call, order, self._clock, reports).run(
+            schedule.arrivals_ns, schedule.horizon_ns
+        )
+
+
+class _Search:
+    """The search for a peak: its trials, then the measurement that confirms it."""
+
+    def __init__(self, scenario: PoissonScenario, subject: Subject, floor: _Floor) -> None:
+        self._scenario = scenario
+        self._subject = subject
+        self._floor = floor
+        self._trials: list[Trial] = []
+        self._peak: float | None = None
+        self._rate = 0.0
+
+    def run(self, first_per_s: float | None) -> None:
+        """Search for the rate at which to measure, which is a peak only if one was found."""
+        highest = self._floor.throughput_per_s
+        target_ns = self._scenario.target_ns
+        if target_ns is None or target_ns > self._floor.latency_ns:
+            self._peak, trials = find_peak(self._try, highest, first_per_s, self._told)
+            self._trials.extend(trials)
+        self._rate = self._peak or min(
+            (trial.rate_per_s for trial in self._trials), default=highest * _UNREACHABLE
+        )
+
+    def confirm(self) -> tuple[Schedule, Timings]:
+        """Measure at the rate that was found; a peak that is not confirmed is lowered and measured again."""
+        attempts = 1 if self._peak is None else MOST_CONFIRMATIONS
+        for attempt in range(attempts):
+            schedule, timings = self._scenario.measure(self._subject, self._rate, attempt)
+            judged = self._scenario.judge(schedule, timings)
+            if judged.kept:
+                self._peak = self._rate
+                break
+            self._peak = None
+            if attempt + 1 < attempts:
+                self._trials.append(judged)
+                self._rate *= STEP_DOWN
+        return schedule, timings
+
+    def to_document(self) -> dict[str, Any]:
+        """Return what is said of the search; `rate_per_s` is null where no rate kept to the target."""
+        trials = [
+            {"rate_per_s": trial.rate_per_s, "latency_ns": trial.latency_ns, "kept": trial.kept}
+            for trial in self._trials
+        ]
+        return {"rate_per_s": self._peak, "trials": trials}
+
+    def _try(self, rate: float) -> Trial:
+        return self._scenario.try_rate(self._subject, rate, len(self._trials))
+
+    def _told(self, done: int, left: int) -> None:
+        self._subject.emitter.event(
+            Progress(phase="warm-up", done=done, total=done + left, unit="trials", eta_s=None)
+        )
+
+
+class _Reports:
+    """Tells the host of a load's queries between them."""
+
+    def __init__(self, subject: Subject, schedule: Schedule, phase: str) -> None:
+        self._emitter = subject.emitter
+        self._schedule = schedule
+        self._phase = phase
+
+    def window(self, due_ns: Sequence[int], ends_ns: Sequence[int], begun: int) -> None:
+        """Tell of the queries from `begun` on, and how far the schedule is."""
+        if self._phase == "measure":
+            ends, due = _int64(ends_ns[begun:]), _int64(due_ns[begun : len(ends_ns)])
+            latencies = np.sort(ends - due)
+            p50, p90, p99 = (int(latencies[_rank(percent, len(latencies))]) for percent in (50, 90, 99))
+            self._emitter.event(
+                Window(
+                    phase="measure",
+                    queries=len(latencies),
+                    throughput=len(latencies) / max(1, int(ends[-1] - due[0])) * 1e9,
+                    p50_ns=p50,
+                    p90_ns=p90,
+                    p99_ns=p99,
+                )
+            )
+        self.alive(len(ends_ns))
+
+    def alive(self, done: int) -> None:
+        """Say how far the schedule is, by its arrivals."""
+        arrivals, horizon_s = self._schedule.arrivals_ns, self._schedule.horizon_ns / 1e9
+        done_s = horizon_s if done >= len(arrivals) else arrivals[done] / 1e9
+        self._emitter.event(
+            Progress(phase=self._phase, done=done_s, total=horizon_s, unit="s", eta_s=horizon_s - done_s)
+        )
+
+
+def served(timings: Timings) -> dict[str, Any]:
+    """Return the time spent in calls, and how late the loop itself was, in ns.
+
+    `late_ns` is over the queries that found nothing before them: how long after their time they began.
+    """
+    assert timings.scheduled_ns is not None
+    starts, ends = _int64(timings.starts_ns), _int64(timings.ends_ns)
+    due = _int64(timings.scheduled_ns)
+    free = np.concatenate(([True], ends[:-1] <= due[1:]))
+    late = np.sort((starts - due)[free])
+    p50, p99 = (int(late[_rank(percent, len(late))]) for percent in (50, 99))
+    return {
+        "service_ns": int((ends - starts).sum()),
+        "late_ns": {"queries": len(late), "p50": p50, "p99": p99, "max": int(late[-1])},
+    }
+
+
+def _floor(warm_up: Timings) -> _Floor:
+    services = np.sort(_int64(warm_up.ends_ns[-TAIL:]) - _int64(warm_up.starts_ns[-TAIL:]))
+    mean_ns = max(1.0, float(services.mean()))
+    return _Floor(int(services[_rank(50, len(services))]), 1e9 / mean_ns)
+
+
+def _int64(values: Any) -> Any:
+    return np.asarray(values, np.int64)
+
+
+def _rank(percent: float, count: int) -> int:
+    """Return the position of the nearest-rank percentile among `count` sorted values."""
+    return max(0, int(np.ceil(percent * count / 100)) - 1)
+
+
+def _refused(message: str) -> WorkerError:
+    return WorkerError(
+        "scenario-options-refused", message, fault="environment", hint="--rate, or --find-peak"
+    )
