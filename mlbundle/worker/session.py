@@ -12,6 +12,7 @@ from mlbundle.worker.dataset import Dataset, inside, open_dataset
 from mlbundle.worker.errors import blamed_on_predictor, bundle_error
 from mlbundle.worker.loading import load_class
 from mlbundle.worker.pipeline.build import Pipeline
+from mlbundle.worker.said import facts_of
 from mlbundle.worker.predictors.answer import AnswerCheck
 from mlbundle.worker.predictors.common import ONLY_INPUT
 
@@ -53,8 +54,6 @@ class Session:
                 raise bundle_error("asset-missing", "the {} {!r} is not in the bundle".format(role, path))
         with blamed_on_predictor("open()", own=self._own):
             self.handle = self.predictor.open(files, _options(job))
-            # What the framework says of itself: device, threads as it took them, providers; for the run record.
-            self.facts: dict[str, Any] = dict(getattr(self.handle, "facts", None) or {})
         layers = self._layers(job)
         self._output_order = self._order_of_outputs(job)
         # Until the first batch has been answered.
@@ -102,6 +101,12 @@ class Session:
                 "the model's outputs: {}".format(", ".join(own)),
             )
         return [own.index(name) for name in names]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the framework says of itself, for the record: device, threads, providers; whole after the first batch."""
+        with blamed_on_predictor("the handle's facts", own=self._own):
+            return facts_of(self.handle)
 
     def in_order(self, outputs: Any) -> list[Any]:
         """Return the outputs that the manifest names, in its order."""
