@@ -12,9 +12,9 @@ from mlbundle.worker.dataset import Dataset, inside, open_dataset
 from mlbundle.worker.errors import blamed_on_predictor, bundle_error
 from mlbundle.worker.loading import load_class
 from mlbundle.worker.pipeline.build import Pipeline
-from mlbundle.worker.said import facts_of
 from mlbundle.worker.predictors.answer import AnswerCheck
 from mlbundle.worker.predictors.common import ONLY_INPUT
+from mlbundle.worker.said import facts_of
 
 
 def _predictor(job: Job, assets: str) -> Any:
@@ -104,7 +104,7 @@ class Session:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the framework says of itself, for the record: device, threads, providers; whole after the first batch."""
+        """What the framework says of itself, for the record; whole after the first batch."""
         with blamed_on_predictor("the handle's facts", own=self._own):
             return facts_of(self.handle)
 
