@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import EngineUnavailable, ImageMismatch
 from mlbundle.platforms import normalise_architecture
-from mlbundle.runtime.lock import ImageKey
+from mlbundle.runtime.lock import KEY_PART, ImageKey
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -19,7 +19,6 @@ _INDEX_TYPES = (
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.list.v2+json",
 )
-_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", re.ASCII)
 _KEY_PARTS = ("framework", "version", "architecture", "accelerator")
 
 
@@ -79,13 +78,13 @@ def labels_of(facts: Mapping[str, Any]) -> dict[str, str]:
 def key_of(labels: Mapping[str, str]) -> ImageKey | None:
     """Return what an image is for by its labels, None when it does not say so in full."""
     parts = [labels.get(LABEL + part, "") for part in _KEY_PARTS]
-    return ImageKey(*parts) if all(map(_PART.fullmatch, parts)) else None
+    return ImageKey(*parts) if all(map(KEY_PART.fullmatch, parts)) else None
 
 
 def parse_key(text: str) -> ImageKey | None:
     """Return the key that a user writes as FRAMEWORK/VERSION/ARCHITECTURE/ACCELERATOR, None for anything else."""
     parts = text.split("/")
-    return ImageKey(*parts) if len(parts) == len(_KEY_PARTS) and all(map(_PART.fullmatch, parts)) else None
+    return ImageKey(*parts) if len(parts) == len(_KEY_PARTS) and all(map(KEY_PART.fullmatch, parts)) else None
 
 
 def check_labels(key: ImageKey, labels: Mapping[str, str], architecture: str, where: str) -> None:
@@ -96,7 +95,7 @@ def check_labels(key: ImageKey, labels: Mapping[str, str], architecture: str, wh
     stated = {part: labels.get(LABEL + part) for part in _KEY_PARTS}
     wrong = [
         f"{part} {stated[part] or 'not stated'}, wanted {wanted}"
-        for part, wanted in zip(_KEY_PARTS, str(key).split("/"), strict=True)
+        for part, wanted in asdict(key).items()
         if stated[part] != wanted
     ]
     found = normalise_architecture(architecture)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from mlbundle.errors import StorageFailed
+from mlbundle.errors import StorageFailed, UsageError
 from mlbundle.files import locked, storage_failed, write_atomically
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ SCHEMA = "mlbundle/images-lock/v1"
 SOURCES = ("built", "pulled", "loaded")
 Source = Literal["built", "pulled", "loaded"]
 
+KEY_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", re.ASCII)
 _MAX_NAMES = 1000
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HINT = "move the file away and make it again: `mlbundle images build FRAMEWORK`, or `mlbundle images lock`"
@@ -30,12 +31,21 @@ _TEXTS = ("base_image", "lock_sha256", "built_at")
 
 @dataclass(frozen=True)
 class ImageKey:
-    """What an image is for."""
+    """What an image is for. Raises UsageError for a part that could not be read back."""
 
     framework: str
     version: str
     architecture: str
     accelerator: str
+
+    def __post_init__(self) -> None:
+        """Refuse what would make the file unreadable for everybody."""
+        for part in astuple(self):
+            if not KEY_PART.fullmatch(part):
+                raise UsageError(
+                    f"{part[:80]!a} can't be part of the name of an image",
+                    hint="up to 64 letters, digits and . _ + -, such as onnxruntime or 1.31.1",
+                )
 
     def __str__(self) -> str:
         """Return the key as the file writes it."""
@@ -165,7 +175,7 @@ def _parse(document: Any, where: str) -> dict[ImageKey, LockedImage]:
 
 def _key(name: str, where: str) -> ImageKey:
     parts = name.split("/")
-    if len(parts) != len(fields(ImageKey)) or not all(parts):
+    if len(parts) != len(fields(ImageKey)) or not all(map(KEY_PART.fullmatch, parts)):
         raise StorageFailed(f"the images lock has an entry {name!r}", where=where, hint=_HINT)
     return ImageKey(*parts)
 

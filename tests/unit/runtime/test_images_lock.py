@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from mlbundle.errors import StorageFailed
+from mlbundle.errors import StorageFailed, UsageError
 from mlbundle.resources import load_schema
 from mlbundle.runtime.lock import (
     ImageKey,
@@ -209,3 +209,15 @@ def test_the_file_is_what_its_schema_says(tmp_path: Path) -> None:
     validator = Draft202012Validator(load_schema("images-lock"))
     assert list(validator.iter_errors(json.loads(path.read_text()))) == []
     assert not validator.is_valid(json.loads(entry(config_digest="latest")))
+
+
+@pytest.mark.parametrize("part", ["lab/fw", "", "..", "my framework", "a" * 65, "b\n"])
+def test_a_name_that_could_not_be_read_back_never_gets_into_the_file(tmp_path: Path, part: str) -> None:
+    with pytest.raises(UsageError):
+        replace(KEY, framework=part)
+    path = tmp_path / "images.lock"
+    record_image(path, KEY, IMAGE)
+    text = path.read_text().replace(f'"{KEY.framework}/', f'"{part}/'.replace("\n", "\\n"))
+    path.write_text(text)
+    with pytest.raises(StorageFailed):
+        read_images_lock(path)
