@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -106,12 +107,12 @@ def _foreign(options: RunOptions) -> bool:
 
 
 def _in_container(options: RunOptions, settings: Settings, what: Evaluated, report: Report) -> Placement:
-    from mlbundle.runs.embedded import load_embedded
     from mlbundle.runtime.docker import DockerRuntime
     from mlbundle.runtime.emulation import require_emulator
-    from mlbundle.runtime.images import engine_client, resolve_image
+    from mlbundle.runtime.images import engine_client
 
-    if options.accelerator == "gpu":
+    gpus = options.accelerator == "gpu"
+    if gpus and not _engine_is_remote():
         # First: no image helps a machine that has no driver.
         _check_driver(what.framework, normalise_architecture(options.architecture or this_architecture()))
     client = engine_client()
@@ -119,38 +120,51 @@ def _in_container(options: RunOptions, settings: Settings, what: Evaluated, repo
         native = normalise_architecture(str(client.version().get("Arch") or this_architecture()))
         architecture = normalise_architecture(options.architecture or native)
         select_image(what.framework, architecture, options.accelerator)
-        if options.accelerator == "gpu":
+        if gpus:
             _check_gpu_engine(client)
-        pins = what.pins()
-        loaded_id = load_embedded(
-            options.reference,
-            pins,
-            options.accelerator,
-            settings,
-            client,
-            architecture=architecture,
-            framework=what.further,
-            report=report,
-        )
-        image = resolve_image(
-            what.framework,
-            architecture,
-            options.accelerator,
-            settings,
-            client,
-            pins=pins,
-            loaded_id=loaded_id,
-        )
+        image = _image(options, settings, what, architecture, client, report)
         if architecture != native:
             require_emulator(client, architecture)
             report(f"{architecture} is emulated on {native}: the times say nothing about {architecture}")
     except BaseException:
         client.close()
         raise
-    runtime = DockerRuntime(
-        client, image, platform=f"linux/{architecture}", gpus=options.accelerator == "gpu"
-    )
+    runtime = DockerRuntime(client, image, platform=f"linux/{architecture}", gpus=gpus)
     return Placement(runtime, architecture, emulated=architecture != native, image=image, client=client)
+
+
+def _engine_is_remote() -> bool:
+    """Whether the engine is on another machine, into whose drivers we can't look."""
+    host = os.environ.get("DOCKER_HOST", "")
+    return bool(host) and not host.startswith(("unix:", "npipe:"))
+
+
+def _image(
+    options: RunOptions,
+    settings: Settings,
+    what: Evaluated,
+    architecture: str,
+    client: Any,
+    report: Report,
+) -> ResolvedImage:
+    """Return the image for an architecture, loaded from the bundle if that carries it."""
+    from mlbundle.runs.embedded import load_embedded
+    from mlbundle.runtime.images import resolve_image
+
+    pins = what.pins()
+    loaded_id = load_embedded(
+        options.reference,
+        pins,
+        options.accelerator,
+        settings,
+        client,
+        architecture=architecture,
+        framework=what.further,
+        report=report,
+    )
+    return resolve_image(
+        what.framework, architecture, options.accelerator, settings, client, pins=pins, loaded_id=loaded_id
+    )
 
 
 def _check_gpu_engine(client: Any) -> None:
