@@ -92,6 +92,13 @@ def summarise_latencies(latencies_ns: Values) -> LatencySummary:
     )
 
 
+def sorted_array(values: Values) -> Any:
+    """Return values as a sorted array. Raises ValueError for none."""
+    import numpy as np
+
+    return np.sort(_as_array(values))
+
+
 def _exact(fraction: float) -> Fraction:
     """Return the decimal number that was written, so that 7 % of 100 is 7 and not a little more."""
     return Fraction(str(fraction))
