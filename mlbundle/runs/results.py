@@ -45,7 +45,10 @@ class Collected:
 # Scenario -> `module:function`, called with the run's folder, the findings of each measuring process in order, and the
 # scenario's options; returns what it adds to the result and why that is not valid. It checks what it reads and raises
 # ProtocolBroken.
-ADDERS: dict[str, str] = {}
+ADDERS: dict[str, str] = {
+    "batched": "mlbundle.runs.batches:add",
+    "pipeline": "mlbundle.runs.pipelines:add",
+}
 # Families whose worker sends no passes of queries: -> `module:function`, called with the run's folder, the results by
 # name and the options; returns Collected.
 COLLECTORS: dict[str, str] = {

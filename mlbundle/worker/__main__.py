@@ -1,4 +1,7 @@
-"""Starts the supervisor, or with `--pass NAME` the measuring child of one pass."""
+"""Starts the supervisor, or the measuring child of one pass: `--pass NAME FOLDERS SPAWNED_NS`.
+
+FOLDERS is how many folders earlier passes have, SPAWNED_NS when on CLOCK_MONOTONIC the supervisor asked for the child.
+"""
 
 from __future__ import annotations
 

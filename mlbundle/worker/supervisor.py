@@ -12,6 +12,7 @@ import select
 import signal
 import subprocess
 import sys
+import time
 from typing import Any
 
 import mlbundle
@@ -122,7 +123,10 @@ def _run_pass(name: str, job: Job, job_payload: bytes, relay: _Relay) -> int:
     emitter = relay.emitter
     kills_before = memory.kills(job)
     child = subprocess.Popen(
-        [sys.executable, "-s", sys.argv[0], "--pass", name, str(relay.folders)],
+        [
+            *(sys.executable, "-s", sys.argv[0]),
+            *("--pass", name, str(relay.folders), str(time.monotonic_ns())),
+        ],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )

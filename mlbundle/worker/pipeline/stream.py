@@ -19,11 +19,53 @@ _END = object()
 
 
 class Stage:
-    """One operator of the stream: a name for its track and a function of (sample number, value)."""
+    """One operator of the stream: a name for its track and a function of (sample number, value).
+
+    It counts, in ns, how long it worked, waited for something to do (`starved`) and for room behind it (`blocked`).
+    """
 
     def __init__(self, name: str, function: Callable[[int, Any], Any]) -> None:
         self.name = name
         self.function = function
+        self.busy_ns = self.starved_ns = self.blocked_ns = self.items = 0
+
+    def work(self, number: int, value: Any) -> list[tuple[int, Any]]:
+        """Take one item; return those that go on to the next stage."""
+        return [(number, self.function(number, value))]
+
+    def leftover(self) -> list[tuple[int, Any]]:
+        """Return what is still here when nothing more comes."""
+        return []
+
+
+class Gather(Stage):
+    """Makes one item of several: its value is a list of (sample number, value), shorter only at the end."""
+
+    def __init__(self, name: str, size: int) -> None:
+        super().__init__(name, lambda _number, value: value)
+        self._size = size
+        self._waiting: list[tuple[int, Any]] = []
+
+    def work(self, number: int, value: Any) -> list[tuple[int, Any]]:
+        """Keep an item until there are enough."""
+        self._waiting.append((number, value))
+        return self.leftover() if len(self._waiting) == self._size else []
+
+    def leftover(self) -> list[tuple[int, Any]]:
+        """Return what was kept, as one item with the number of its first."""
+        gathered, self._waiting = self._waiting, []
+        return [(gathered[0][0], gathered)] if gathered else []
+
+
+class Spread(Stage):
+    """Makes several items of one again, whose value is a list of (sample number, value)."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name, lambda _number, value: value)
+
+    def work(self, number: int, value: Any) -> list[tuple[int, Any]]:
+        """Return the items of the list."""
+        return list(value)
 
 
 def run_stream(
@@ -90,15 +132,22 @@ class _Stream:
             self._put(self._queues[0], item)
 
     def _work(self, stage: Stage, inbox: Any, outbox: Any) -> None:
+        free = time.monotonic_ns()
         while True:
             item = self._take(inbox)
+            start = time.monotonic_ns()
+            results = stage.leftover() if item is _END else stage.work(*item)
+            end = time.monotonic_ns()
+            for result in results:
+                self._put(outbox, result)
+            stage.starved_ns += start - free
+            stage.busy_ns += end - start
+            free = time.monotonic_ns()
+            stage.blocked_ns += free - end
             if item is _END:
                 return
-            number, value = item
-            start = time.monotonic_ns()
-            result = stage.function(number, value)
-            self._spans.add(stage.name, stage.name, start, time.monotonic_ns(), number)
-            self._put(outbox, (number, result))
+            stage.items += 1
+            self._spans.add(stage.name, stage.name, start, end, item[0])
 
     def _put(self, target: Any, item: Any) -> None:
         while not self._stop.is_set():

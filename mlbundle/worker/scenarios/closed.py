@@ -120,14 +120,26 @@ def run_warm_up(load: Load, how: Any) -> bool:
 
 
 def run_measured(
-    load: Load, extent: Extent, median_ns: int, emitter: Emitter, samples_per_query: int = 1
+    load: Load,
+    extent: Extent,
+    median_ns: int,
+    emitter: Emitter,
+    *,
+    samples_per_query: int = 1,
+    progress: Callable[[int, int], Progress] | None = None,
 ) -> None:
-    """Put load on until it is enough; windows and progress are told between chunks, at most twice a second."""
+    """Put load on until it is enough; windows and progress are told between chunks, at most twice a second.
+
+    `progress` makes of queries and ns what is told of them; without it that of the extent does.
+    """
     reported, reported_at = 0, time.monotonic_ns()
 
     def report() -> None:
-        tell_window(emitter, load.starts[reported:], load.ends[reported:], samples_per_query)
-        emitter.event(extent.progress(len(load.starts), load.busy_ns))
+        starts, ends = load.starts[reported:], load.ends[reported:]
+        if starts:
+            latencies = [end - start for start, end in zip(starts, ends)]
+            tell_window(emitter, latencies, ends[-1] - starts[0], samples_per_query)
+        emitter.event((progress or extent.progress)(len(load.starts), load.busy_ns))
 
     while not extent.enough(len(load.starts), load.busy_ns):
         load.run(extent.next_chunk(len(load.starts), load.busy_ns, median_ns))
@@ -138,20 +150,18 @@ def run_measured(
 
 
 def tell_window(
-    emitter: Emitter, starts_ns: Sequence[int], ends_ns: Sequence[int], samples_per_query: int = 1
+    emitter: Emitter, latencies_ns: Sequence[int], wall_ns: int, samples_per_query: int = 1
 ) -> None:
-    """Tell the latencies and the samples a second of some queries; nothing where there are none."""
-    if not starts_ns:
-        return
-    latencies = sorted(end - start for start, end in zip(starts_ns, ends_ns))
+    """Tell the latencies of one query or more, and the samples a second over the time in which they ran."""
+    ordered = sorted(latencies_ns)
     emitter.event(
         Window(
             phase="measure",
-            queries=len(latencies),
-            throughput=len(latencies) * samples_per_query / max(1, ends_ns[-1] - starts_ns[0]) * 1e9,
-            p50_ns=rank(latencies, 50),
-            p90_ns=rank(latencies, 90),
-            p99_ns=rank(latencies, 99),
+            queries=len(ordered),
+            throughput=len(ordered) * samples_per_query / max(1, wall_ns) * 1e9,
+            p50_ns=rank(ordered, 50),
+            p90_ns=rank(ordered, 90),
+            p99_ns=rank(ordered, 99),
         )
     )
 

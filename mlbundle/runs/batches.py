@@ -1,0 +1,71 @@
+"""What `batched` adds to a result: throughput and latency of each size, the best size, and why the search ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.errors import ProtocolBroken
+from mlbundle.runs.measured import count, load_latencies, not_said
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from mlbundle.runs.measured import MeasureFindings, PassFindings
+
+ENDS = ("given", "no-gain", "largest", "memory", "refused")
+_MOST_TEXT = 4096
+# Two divisions of the same numbers, in the worker and here.
+_ROUNDING = 1e-9
+
+
+def add(
+    folder: Path, processes: Sequence[MeasureFindings], _options: Mapping[str, Any]
+) -> tuple[dict[str, Any], list[str]]:
+    """Return `batches`, `optimal` and `search`, and why the result is not valid. Raises ProtocolBroken."""
+    found = processes[0]
+    passes = [part for part in found.passes if part.kind == "batch"]
+    batches = [_batch(folder, part) for part in passes]
+    sizes = [batch["batch_size"] for batch in batches]
+    if len(passes) != len(found.passes) or sizes != sorted(set(sizes)):
+        raise not_said("passes")
+    best = max(batches, key=lambda batch: batch["throughput_per_s"])
+    headline = batches[passes.index(found.headline)]
+    if headline["throughput_per_s"] < best["throughput_per_s"] * (1 - _ROUNDING):
+        raise ProtocolBroken(
+            f"the worker's headline is the size {headline['batch_size']}, the fastest was {best['batch_size']}"
+        )
+    optimal = {name: headline[name] for name in ("batch_size", "throughput_per_s")}
+    search = _search(found.values.get("search"))
+    return {"batches": batches, "optimal": optimal, "search": search}, []
+
+
+def _batch(folder: Path, found: PassFindings) -> dict[str, Any]:
+    from mlbundle.analysis.statistics import summarise_latencies
+
+    size = count(found.values, "batch_size", least=1)
+    if found.queries < 1 or found.samples != found.queries * size:
+        raise not_said("samples")
+    latencies = load_latencies(folder, found)
+    # One after another: together they can't have taken longer than the load was on.
+    if int(latencies.sum(dtype="float64")) > found.busy_ns:
+        raise not_said("busy_ns")
+    return {
+        "batch_size": size,
+        "queries": found.queries,
+        "samples": found.samples,
+        "throughput_per_s": found.samples / max(1, found.busy_ns) * 1e9,
+        "latency_ns": summarise_latencies(latencies).to_document(),
+        "settled": found.values.get("settled") is True,
+    }
+
+
+def _search(said: Any) -> dict[str, Any]:
+    if not isinstance(said, dict) or said.get("ended") not in ENDS:
+        raise not_said("search")
+    size, message = said.get("batch_size"), said.get("message")
+    return {
+        "ended": said["ended"],
+        "batch_size": None if size is None else count(said, "batch_size", least=1),
+        "message": None if message is None else str(message)[:_MOST_TEXT],
+    }
