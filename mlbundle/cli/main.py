@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "logout": ("mlbundle.cli.login:logout_command", "Forget the credentials for a registry."),
     "images": ("mlbundle.cli.images", "Build, pull, push, pin, export, load and remove framework images."),
     "run": ("mlbundle.cli.run", "Run a bundle under a scenario; measure, check accuracy, trace."),
+    "sweep": ("mlbundle.cli.sweep", "Run many cells of one bundle: frameworks, batch sizes, threads, scenarios."),
     "runs": ("mlbundle.cli.runs", "List, show, compare and remove the runs made so far."),
     "compare": ("mlbundle.cli.compare", "Show runs side by side, and whether they say the same."),
     "trace": ("mlbundle.cli.trace", "Say where the time of a traced run went."),

@@ -1,0 +1,106 @@
+"""How long cells will take: what is planned to be measured, and what earlier runs took beside it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import datetime
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mlbundle.runs.folder import read_record, run_folders
+from mlbundle.wire.scenarios import BY_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mlbundle.config import Settings
+    from mlbundle.runs.sweep_axes import Cell
+
+_GUESSED_OVERHEAD_S = 6.0
+_WARM_UP_S = 1.0
+_LIKELY_BATCH_SIZES = 8
+_OFFICIAL_S = 600.0
+_QUICK_S = 10.0
+_MOST_RECORDS = 50
+
+
+class Estimate(NamedTuple):
+    """Seconds that cells will take; `unknown` of them are not in it."""
+
+    seconds: float
+    unknown: int = 0
+
+
+def planned_seconds(scenario: str, options: Mapping[str, Any]) -> float | None:
+    """Return how long a job will measure, in seconds; None where its options do not say."""
+    spec = BY_NAME.get(scenario)
+    if spec is None or options.get("find_peak"):
+        return None
+    if spec.loadgen is not None:
+        one_s = options.get("duration_s") or (_QUICK_S if options.get("quick") else _OFFICIAL_S)
+        return float(one_s) * (1 + len(options.get("compliance") or ()))
+    if scenario == "cold-start":
+        return float(options["repeats"])
+    if options.get("queries") or options.get("samples"):
+        return None
+    if options.get("arrivals"):
+        return float(options["arrivals"][-1] / 1e9)
+    warm_up = options.get("warmup", 0)
+    once = float(options["duration_s"]) + (_WARM_UP_S if warm_up == "auto" else float(warm_up))
+    times = options.get("repeats", 1)
+    if scenario == "batched":
+        times = len(options.get("batch_sizes") or range(_LIKELY_BATCH_SIZES))
+    return once * float(times)
+
+
+@dataclass
+class Experience:
+    """What cells took so far: whole durations by what was run, and what came on top of measuring, in seconds."""
+
+    whole_s: dict[str, list[float]] = field(default_factory=dict)
+    overheads_s: list[float] = field(default_factory=list)
+
+    def learn(self, key: str, planned_s: float | None, took_s: float) -> None:
+        """Take in that something took `took_s`."""
+        self.whole_s.setdefault(key, []).append(took_s)
+        if planned_s is not None:
+            self.overheads_s.append(max(0.0, took_s - planned_s))
+
+    def of_cell(self, cell: Cell) -> float | None:
+        """Return the seconds that a cell will take, None when nothing tells."""
+        same = self.whole_s.get(key_of_cell(cell))
+        if same:
+            return median(same)
+        if cell.planned_s is None:
+            return None
+        return cell.planned_s + (median(self.overheads_s) if self.overheads_s else _GUESSED_OVERHEAD_S)
+
+    def of_cells(self, cells: Sequence[Cell]) -> Estimate:
+        """Return the seconds that cells will take together."""
+        each = [self.of_cell(cell) for cell in cells]
+        return Estimate(sum(s for s in each if s is not None), sum(s is None for s in each))
+
+
+def key_of_cell(cell: Cell) -> str:
+    """Return what cells of the same values have in common."""
+    return json.dumps([cell.scenario, sorted(cell.values.items())])
+
+
+def experience_of_runs(settings: Settings, manifest_digest: str) -> Experience:
+    """Return what the latest completed runs took beside measuring; those of this bundle, if there are any."""
+    own, others = Experience(), Experience()
+    for folder in run_folders(settings)[-_MOST_RECORDS:]:
+        record = read_record(folder)
+        if record is None or record.get("status") != "completed":
+            continue
+        try:
+            took = datetime.fromisoformat(record["finished_at"]) - datetime.fromisoformat(
+                record["started_at"]
+            )
+            planned = planned_seconds(record["scenario"]["name"], record["scenario"]["options"])
+            known = own if record["bundle"]["manifest_digest"] == manifest_digest else others
+            known.learn("", planned, took.total_seconds())
+        except (KeyError, TypeError, ValueError):  # a record of another version
+            continue
+    return own if own.overheads_s else others
