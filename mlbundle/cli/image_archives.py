@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,24 +15,26 @@ from mlbundle.cli.image_options import (
     load_manifests,
     manifest_option,
     platform_options,
+    show_pairs,
     shown_digest,
 )
-from mlbundle.cli.progress import byte_progress
+from mlbundle.cli.image_progress import transfer
 from mlbundle.platforms import ARCHITECTURES
 
 if TYPE_CHECKING:
     from mlbundle.runtime.image_archive import ArchivedImage
     from mlbundle.runtime.image_remove import Removal
     from mlbundle.runtime.image_target import ImageHere
+    from mlbundle.runtime.lock import ImageKey
 
 
-@click.command("export")
+@click.command("export", short_help="Write an image as an OCI archive.")
 @click.argument("image", metavar="FRAMEWORK|REF", shell_complete=complete_framework)
 @click.option(
     "-o", "--output", "target", required=True, type=click.Path(path_type=Path), help="The file to write."
 )
 @click.option("-f", "--force", is_flag=True, help="Replace an existing file.")
-@platform_options
+@platform_options("Export")
 @manifest_option
 @output.format_options("table", "json")
 def export_command(
@@ -57,14 +60,21 @@ def export_command(
     settings = load_settings()
     with closing(engine_client()) as client:
         here = _find(client, image, architecture, accelerator, load_manifests(framework_manifests))
-        with byte_progress("exporting") as progress:
+        with transfer("exporting") as progress:
             made = export_archive(
-                client, here.id, target, settings, ref=here.ref, overwrite=force, progress=progress
+                client,
+                here.id,
+                target,
+                settings,
+                ref=here.ref,
+                key=here.key,
+                overwrite=force,
+                progress=progress,
             )
     _show("written", made, output_format)
 
 
-@click.command("load")
+@click.command("load", short_help="Load an image from an OCI archive, check it and pin it.")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option(
     "--as", "stated", metavar="F/V/ARCH/ACC", help="What an image is for whose labels do not say so."
@@ -106,7 +116,7 @@ def load_command(
         raise UsageError(
             f"{stated!r} says not what an image is for", hint="such as onnxruntime/1.31.1/amd64/cpu"
         )
-    with closing(engine_client()) as client, byte_progress("loading") as progress:
+    with closing(engine_client()) as client, transfer("loading") as progress:
         loaded = load_archive(
             client,
             file,
@@ -120,10 +130,12 @@ def load_command(
     _show("loaded", loaded, output_format)
 
 
-@click.command("rm")
+@click.command("rm", short_help="Remove an image from the engine; its pin stays.")
 @click.argument("image", metavar="FRAMEWORK|REF", shell_complete=complete_framework)
-@platform_options
-@click.option("--forget", is_flag=True, help="Take its pin out of the images lock, too.")
+@platform_options("Remove")
+@click.option(
+    "--forget", is_flag=True, help="Take its pin out of the images lock, too; also of an image that is gone."
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("-n", "--dry-run", is_flag=True, help="Say what would be removed; remove nothing.")
 @manifest_option
@@ -147,12 +159,23 @@ def rm_command(
     from contextlib import closing
 
     from mlbundle.config import load_settings
+    from mlbundle.errors import ImageMissing
     from mlbundle.runtime.image_remove import plan_removal, remove_image
     from mlbundle.runtime.images import engine_client
     from mlbundle.runtime.lock import forget_image
 
+    manifests = load_manifests(framework_manifests)
     with closing(engine_client()) as client:
-        here = _find(client, image, architecture, accelerator, load_manifests(framework_manifests))
+        try:
+            here = _find(client, image, architecture, accelerator, manifests)
+        except ImageMissing:
+            key = _pin_of(image, architecture, accelerator, manifests) if forget else None
+            if key is None:
+                raise
+            if not dry_run:
+                forget_image(load_settings().images_lock, key)
+            _show_forgotten(key, output_format, done=not dry_run)
+            return
         removal = plan_removal(client, here)
         if not dry_run:
             if not yes:
@@ -178,6 +201,40 @@ def _find(
         load_settings(),
         client,
         manifests=manifests,
+    )
+
+
+def _pin_of(image: str, architecture: str | None, accelerator: str, manifests: list[Any]) -> ImageKey | None:
+    """Return the key under which the images lock pins the image of a framework, None when it does not."""
+    from mlbundle.config import load_settings
+    from mlbundle.platforms import this_architecture
+    from mlbundle.runtime.image_target import is_framework, want
+
+    settings = load_settings()
+    if not is_framework(image, settings, manifests):
+        return None
+    wanted = want(image, architecture or this_architecture(), accelerator, settings, manifests)
+    return wanted.key if wanted.entry is not None else None
+
+
+def _show_forgotten(key: ImageKey, output_format: str, *, done: bool) -> None:
+    """Say that a pin went whose image had gone before."""
+    if output_format == "json":
+        output.document(
+            {
+                "schema": "mlbundle/image-removal/v1",
+                "removed": False,
+                "forgotten": done,
+                **asdict(key),
+                "image_id": None,
+                "names": [],
+                "size_bytes": 0,
+                "kept": False,
+            }
+        )
+        return
+    output.data(
+        f"{'took' if done else 'would take'} the pin of {key} out of the images lock; its image is not here"
     )
 
 
@@ -222,4 +279,4 @@ def _show(what: str, image: ArchivedImage, output_format: str) -> None:
         ("manifest", shown_digest(image.manifest_digest)),
         ("size", units.size(image.size_bytes)),
     ]
-    output.table(("archive", ""), rows)
+    show_pairs(rows)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from mlbundle.cli import output
 from mlbundle.platforms import ACCELERATORS, ARCHITECTURES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from click.shell_completion import CompletionItem
 
@@ -35,23 +36,32 @@ def complete_framework(_ctx: click.Context, _param: click.Parameter, incomplete:
     return [CompletionItem(name) for name in sorted(names) if name.startswith(incomplete)]
 
 
-def architecture_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--arch`; the command receives `architecture`."""
+def architecture_option(text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add `--arch` with this help; the command receives `architecture`."""
     return click.option(
-        "--arch",
-        "--architecture",
-        "architecture",
-        type=click.Choice(ARCHITECTURES),
-        help="Default: that of this machine.",
-    )(function)
-
-
-def platform_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--arch` and `--accelerator`; the command receives `architecture`, None unless given, and `accelerator`."""
-    function = architecture_option(function)
-    return click.option("--accelerator", type=click.Choice(ACCELERATORS), default="cpu", show_default=True)(
-        function
+        "--arch", "--architecture", "architecture", type=click.Choice(ARCHITECTURES), help=text
     )
+
+
+def platform_options(verb: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add `--arch` and `--accelerator`; the command receives `architecture`, None unless given, and `accelerator`.
+
+    `verb` is what the command does with the image.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        function = click.option(
+            "--accelerator",
+            type=click.Choice(ACCELERATORS),
+            default="cpu",
+            show_default=True,
+            help=f"{verb} the image for this accelerator.",
+        )(function)
+        return architecture_option(f"{verb} the image for this architecture; default: this machine's.")(
+            function
+        )
+
+    return decorate
 
 
 def manifest_option(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -70,6 +80,14 @@ def load_manifests(paths: Sequence[Path]) -> list[FrameworkManifest]:
     from mlbundle.manifest.load import load_framework
 
     return [load_framework(path).require() for path in paths]
+
+
+def show_pairs(rows: Iterable[tuple[str, object]]) -> None:
+    """Write names and values in two columns, which need no heading."""
+    texts = [(name, "" if value is None else str(value).replace("\n", "\\n")) for name, value in rows]
+    width = max((len(name) for name, _ in texts), default=0)
+    for name, value in texts:
+        output.data(f"{name.ljust(width)}  {value}".rstrip())
 
 
 def shown_digest(digest: str | None) -> str:

@@ -12,9 +12,10 @@ from mlbundle.cli.image_options import (
     load_manifests,
     manifest_option,
     platform_options,
+    show_pairs,
     shown_digest,
 )
-from mlbundle.cli.progress import byte_progress
+from mlbundle.cli.image_progress import transfer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from mlbundle.runtime.image_target import Wanted
 
 
-@click.command("pull")
+@click.command("pull", short_help="Pull an image from a registry, check it and pin it.")
 @click.argument("image", metavar="FRAMEWORK|REF", shell_complete=complete_framework)
 @click.option("--from", "source", metavar="REF", help="HOST/NAME:TAG or HOST/NAME@DIGEST to take it from.")
 @click.option("--update", is_flag=True, help="Pin what comes, even if another image was pinned before.")
-@platform_options
+@platform_options("Pull")
 @manifest_option
 @output.format_options("table", "json")
 def pull_command(
@@ -50,19 +51,23 @@ def pull_command(
     from mlbundle.config import load_settings
     from mlbundle.errors import UsageError
     from mlbundle.platforms import this_architecture
-    from mlbundle.runtime.image_registry import pull_image
+    from mlbundle.runtime.image_registry import parse_place, pull_image
     from mlbundle.runtime.image_target import is_framework, want
     from mlbundle.runtime.images import engine_client
 
     settings, manifests = load_settings(), load_manifests(framework_manifests)
     wanted = None
+    if source is not None:
+        parse_place(source)
     if source is not None or is_framework(image, settings, manifests) or not _is_reference(image):
         wanted = want(image, architecture or this_architecture(), accelerator, settings, manifests)
     elif architecture is not None:
         raise UsageError(
             "--arch goes with the name of a framework", hint=f"mlbundle images pull FRAMEWORK --from {image}"
         )
-    with closing(engine_client()) as client, byte_progress("pulling") as progress:
+    else:
+        parse_place(image)
+    with closing(engine_client()) as client, transfer("pulling") as progress:
         pulled = pull_image(
             source or (image if wanted is None else _source(wanted)),
             wanted.key if wanted else None,
@@ -97,11 +102,11 @@ def _source(wanted: Wanted) -> str:
     )
 
 
-@click.command("push")
+@click.command("push", short_help="Push an image to a registry, and keep the digest it gets there.")
 @click.argument("framework", shell_complete=complete_framework)
 @click.argument("to", metavar="HOST/NAME[:TAG]")
 @click.option("-f", "--force", is_flag=True, help="Give the tag to this image even if another one has it.")
-@platform_options
+@platform_options("Push")
 @manifest_option
 @output.format_options("table", "json")
 def push_command(
@@ -128,7 +133,7 @@ def push_command(
 
     settings, manifests = load_settings(), load_manifests(framework_manifests)
     wanted = want(framework, architecture or this_architecture(), accelerator, settings, manifests)
-    with closing(engine_client()) as client, byte_progress("pushing") as progress:
+    with closing(engine_client()) as client, transfer("pushing") as progress:
         pushed = push_image(wanted.key, to, settings, client, force=force, progress=progress)
     _show("pushed", pushed, output_format)
 
@@ -144,4 +149,4 @@ def _show(what: str, image: TransferredImage, output_format: str) -> None:
         ("in the registry", shown_digest(image.name.digest)),
         ("here as", image.entry.ref),
     ]
-    output.table(("image", ""), rows)
+    show_pairs(rows)

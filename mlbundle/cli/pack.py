@@ -11,6 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from mlbundle.cli import output, units
+from mlbundle.cli.image_options import show_pairs
 from mlbundle.cli.params import complete_reference
 from mlbundle.cli.progress import byte_progress
 from mlbundle.cli.sign import passphrase_from
@@ -261,7 +262,7 @@ def _print(document: dict[str, Any], output_format: str) -> None:
         )
         for pin in document["images"]
     ]
-    output.table(("bundle", ""), rows)
+    show_pairs(rows)
     if not written:
         output.data("")
         output.table(

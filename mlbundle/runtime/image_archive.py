@@ -18,7 +18,7 @@ from mlbundle.bundle.tarformat import END_BYTES, encode_header, padding
 from mlbundle.errors import DigestMismatch, ImageMismatch, UsageError
 from mlbundle.platforms import this_architecture
 from mlbundle.runtime.image_export import export_image
-from mlbundle.runtime.image_facts import check_labels, inspect_image, key_of
+from mlbundle.runtime.image_facts import check_labels, inspect_image, key_of, labels_of
 from mlbundle.runtime.image_layout import ImageLayout, config_labels
 from mlbundle.runtime.image_list import entry_of
 from mlbundle.runtime.image_load import load_image, read_image
@@ -62,12 +62,14 @@ def export_archive(
     settings: Settings,
     *,
     ref: str | None = None,
+    key: ImageKey | None = None,
     overwrite: bool = False,
     progress: Progress | None = None,
 ) -> ArchivedImage:
     """Write an image of the engine as an OCI archive; the same image and libzstd give the same bytes.
 
-    `ref` is the name that is written (default: one that it has). Where the engine's id is no digest of the config,
+    `ref` is the name that is written (default: one that it has), `key` what the image is for (default: what the images
+    lock or its labels say). Where the engine's id is no digest of the config,
     the images lock learns that digest, by which the image can be loaded again. Raises UsageError when `destination`
     exists and `overwrite` is not set, and what `export_image` raises; after an error `destination` is as it was.
     """
@@ -82,13 +84,20 @@ def export_archive(
         publish(temporary, destination, overwrite=overwrite)
     config_digest = PREFIX + made.config_hex
     _learn_config(settings, image_id, config_digest)
+    facts = inspect_image(client, image_id)
     return ArchivedImage(
         file=str(destination),
         ref=ref or made.ref,
         config_digest=config_digest,
         manifest_digest=PREFIX + made.manifest_hex,
         size_bytes=sink.size_bytes,
+        key=key or _known_key(settings, config_digest) or (key_of(labels_of(facts)) if facts else None),
     )
+
+
+def _known_key(settings: Settings, config_digest: str) -> ImageKey | None:
+    recorded = read_images_lock(settings.images_lock)
+    return next((key for key, entry in recorded.items() if entry.config_digest == config_digest), None)
 
 
 def load_archive(

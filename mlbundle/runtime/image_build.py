@@ -10,6 +10,7 @@ import json
 import re
 import tempfile
 import time
+import uuid
 from collections import deque
 from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
@@ -20,8 +21,11 @@ from mlbundle.errors import DigestMismatch, ImageBuildFailed, MlbundleError, Sto
 from mlbundle.files import locked, storage_failed
 from mlbundle.platforms import normalise_architecture
 from mlbundle.runtime.engine import engine_client
+from mlbundle.runtime.image_facts import inspect_image
+from mlbundle.runtime.image_names import keep_name
 from mlbundle.runtime.image_plan import BuildPlan, plan_build, write_context
-from mlbundle.runtime.lock import LockedImage, record_image
+from mlbundle.runtime.image_steps import step_words, wheels_words
+from mlbundle.runtime.lock import LockedImage, read_images_lock, record_image
 from mlbundle.runtime.requirements import hash_mismatch
 from mlbundle.runtime.wheelhouse import PythonTarget, ensure_wheelhouse, forget, wheels_of
 from mlbundle.store.bundles import Hold
@@ -47,9 +51,10 @@ _BUILD_TIMEOUT_S = 1800.0
 _TAIL_LINES = 12
 _HEARD_LINES = 400
 _FULL = "no space left on device"
-_LONG_STEP = re.compile(r"Step \d+/\d+ : (?:FROM|COPY|RUN) ")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-_STAGE_ID = re.compile(r"^ ---> ([0-9a-f]{12})$", re.MULTILINE)
+_STAGE_ID = re.compile(r" ---> ([0-9a-f]{12})$")
+_CACHED = " ---> Using cache"
+_VANISHED = re.compile(r"no such image|layer does not exist|unknown parent image", re.IGNORECASE)
 # Runs in the base image on whatever Python it has: 3.6 must be able to read it.
 _PROBE = (
     "import json, os, sys, venv, ensurepip; "
@@ -59,13 +64,19 @@ _PROBE = (
 
 @dataclass(frozen=True)
 class BuiltImage:
-    """An image that was built and recorded; `log` holds everything the engine said."""
+    """An image that was built and recorded; `log` holds everything the engine said.
+
+    `replaces` is the config digest that was pinned before, where it was another, `kept_as` the new name of the image
+    whose only name this one has taken.
+    """
 
     plan: BuildPlan
     config_digest: str
     size_bytes: int
     built_at: str
     log: Path
+    replaces: str | None = None
+    kept_as: str | None = None
 
     @property
     def ref(self) -> str:
@@ -81,6 +92,8 @@ class BuiltImage:
             "size_bytes": self.size_bytes,
             "built_at": self.built_at,
             "log": str(self.log),
+            "replaces": self.replaces,
+            "kept_as": self.kept_as,
         }
 
 
@@ -99,7 +112,8 @@ def build_image(
 
     `wheelhouse` is a folder with the wheels (default: downloaded into the cache), `network` the engine's network
     for the build (default: none where the base image has a Python, else the engine's own). Builds on one data
-    folder take turns. Raises ImageBuildFailed with the end of the log, DigestMismatch for a wheel with other bytes
+    folder take turns, those of others on the same engine do not get into each other's way. The image that had the name
+    keeps another one. Raises ImageBuildFailed with the end of the log, DigestMismatch for a wheel with other bytes
     than the lock states, EngineUnavailable, StorageFailed where the disk of the engine or ours is full.
     """
     plan = plan_build(framework, accelerator, architecture, base_image)
@@ -114,12 +128,16 @@ class _Build:
     def __init__(
         self, client: Any, plan: BuildPlan, settings: Settings, network: str | None, report: Report
     ) -> None:
+        self._client = client
         self._api = client.api
         self._plan = plan
         self._settings = settings
         self._network = network
         self._report = report
         self._layers: set[str] = set()
+        self._reused = False
+        self._wheels = ""
+        self._id = uuid.uuid4().hex
         self._hold: Hold | None = None
         self._labels: dict[str, str] = {}
         self._said: deque[str] = deque(maxlen=_HEARD_LINES)
@@ -134,7 +152,8 @@ class _Build:
         try:
             self._log.parent.mkdir(parents=True, exist_ok=True)
             self._ensure_base()
-            return self._record(self._build_with(self._wheelhouse(wheelhouse)))
+            before = inspect_image(self._client, self._plan.ref)
+            return self._record(self._build_with(self._wheelhouse(wheelhouse)), before)
         except (docker.errors.APIError, requests.exceptions.RequestException) as error:
             raise self._failed(str(getattr(error, "explanation", None) or error)) from error
         except OSError as error:
@@ -155,7 +174,8 @@ class _Build:
         self._hold = Hold(wheelhouse)
         wheels = wheels_of(wheelhouse, self._plan.recipe.lock)
         size_bytes = sum(path.stat().st_size for path in wheels)
-        self._report(f"giving {len(wheels)} wheels to the engine ({size_bytes / 1e6:.0f} MB)")
+        self._wheels = wheels_words(len(wheels), size_bytes)
+        self._report(f"giving {self._wheels} to the engine")
         try:
             return self._build(wheels=wheels)
         except DigestMismatch as error:
@@ -227,11 +247,23 @@ class _Build:
                 self._api.remove_container(container, force=True, v=True)
 
     def _build(self, *, wheels: Sequence[Path] = (), target: str | None = None) -> str:
-        """Build one target (the whole without) and return the image's id."""
+        """Build one target (the whole without) and return the image's id.
+
+        Once more where somebody removed a stage meanwhile: a clean-up, or a build that shared it.
+        """
+        try:
+            return self._build_once(wheels, target)
+        except ImageBuildFailed as error:
+            if not _VANISHED.search(error.message):
+                raise
+        self._report("a stage of this build was removed from the engine meanwhile: building again")
+        return self._build_once(wheels, target)
+
+    def _build_once(self, wheels: Sequence[Path], target: str | None) -> str:
         started = time.monotonic()
         self._settings.cache_dir.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=self._settings.cache_dir) as context:
-            write_context(context, self._plan, wheels)
+            write_context(context, self._plan, wheels, self._id)
             context.seek(0)
             answer = self._api.build(
                 fileobj=context,
@@ -261,20 +293,34 @@ class _Build:
                 said = str(item.get("stream") or item.get("status") or item.get("error") or "")
                 # What goes to a program's standard error comes in red.
                 text = _COLOUR.sub("", said).rstrip()
-                self._layers |= set(_STAGE_ID.findall(text))
+                self._note_stages(text)
                 if text and "progressDetail" not in item:
                     log.write(text + "\n")
                     tail.extend(text.splitlines())
                     self._said.extend(text.splitlines())
-                if _LONG_STEP.match(text):
-                    self._report(_one_line(text))
+                step = step_words(text, self._wheels)
+                if step is not None:
+                    self._report(step)
                 if "error" in item:
                     raise self._failed(_one_line(str(item["error"]), limit=200), tail)
                 image = (item.get("aux") or {}).get("ID", image)
         return image
 
-    def _record(self, image: str) -> BuiltImage:
+    def _note_stages(self, text: str) -> None:
+        """Remember which stages this build has made; one that it found is somebody else's."""
+        for line in text.splitlines():
+            found = _STAGE_ID.match(line)
+            if found is not None and not self._reused:
+                self._layers.add(found[1])
+            self._reused = line == _CACHED
+
+    def _record(self, image: str, before: dict[str, Any] | None) -> BuiltImage:
+        """Write the image into the lock; `before` is the one that had its name."""
         facts = self._api.inspect_image(image)
+        other = before is not None and before["Id"] != facts["Id"]
+        kept_as = keep_name(self._client, before, self._plan.ref) if before is not None and other else None
+        if kept_as is not None:
+            self._report(f"the image that had the name before is kept as {kept_as}")
         self._check_architecture(facts, self._plan.ref)
         built_at = datetime.now(UTC).isoformat(timespec="seconds")
         entry = LockedImage(
@@ -285,8 +331,13 @@ class _Build:
             built_at=built_at,
             size_bytes=int(facts["Size"]),
         )
+        pinned = read_images_lock(self._settings.images_lock).get(self._plan.key)
         record_image(self._settings.images_lock, self._plan.key, entry)
-        return BuiltImage(self._plan, facts["Id"], int(facts["Size"]), built_at, self._log)
+        replaces = None
+        if pinned is not None and pinned.config_digest != entry.config_digest:
+            replaces = pinned.config_digest
+            self._report(f"replaces the pin {replaces}")
+        return BuiltImage(self._plan, facts["Id"], int(facts["Size"]), built_at, self._log, replaces, kept_as)
 
     def _check_architecture(self, facts: dict[str, Any], ref: str) -> None:
         found = normalise_architecture(str(facts.get("Architecture", "")))

@@ -12,6 +12,7 @@ from mlbundle.resources import built_in_frameworks
 from mlbundle.runtime.engine import engine_client
 from mlbundle.runtime.image_build import plan_build
 from mlbundle.runtime.image_facts import check_labels, digests_of, inspect_image, labels_of, names_of
+from mlbundle.runtime.image_states import State, advice
 from mlbundle.runtime.images import built_in_framework, find_locked, find_stated
 from mlbundle.runtime.lock import ImageKey, LockedImage, RegistryName, read_images_lock, record_image
 
@@ -21,15 +22,13 @@ if TYPE_CHECKING:
     from mlbundle.config import Settings
     from mlbundle.manifest.framework import FrameworkManifest
 
-State = Literal["ready", "outdated", "not built", "gone", "not pulled", "mismatch", "unknown"]
-PinState = Literal["pinned", "new", "moved", "differs", "gone"]
-
 
 @dataclass(frozen=True)
 class ImageStatus:
     """One image that a framework manifest or the images lock knows, and whether it is here.
 
-    `source` says how it came here; `registry` is what registries call it.
+    `source` says how it came here; `registry` is what registries call it. `found` is the id of the image that has the
+    name instead, `hint` what the state means and what to do.
     """
 
     key: ImageKey
@@ -41,6 +40,8 @@ class ImageStatus:
     size_bytes: int | None = None
     source: str | None = None
     registry: tuple[RegistryName, ...] = ()
+    found: str | None = None
+    hint: str | None = None
 
     def to_document(self) -> dict[str, Any]:
         """Return the status as JSON-ready values."""
@@ -50,17 +51,20 @@ class ImageStatus:
 
 @dataclass(frozen=True)
 class PinStatus:
-    """One entry of the images lock held against the engine.
+    """One entry of the images lock held against the engine; `found` is the id of another image that has its name.
 
-    `new` was not in the lock, and its image is here; of one that `moved` another image has the name now, which does
-    no harm; one that is `gone` is not in the engine, and where it `differs` another image has its name. `found` is
-    the id of that other image.
+    `new` was not in the lock before.
     """
 
     key: ImageKey
-    state: PinState
+    state: State
     entry: LockedImage
     found: str | None = None
+
+    @property
+    def hint(self) -> str | None:
+        """What the state means and what to do."""
+        return advice(self.state, self.key, self.entry.ref, self.entry, self.found)
 
     def to_document(self) -> dict[str, Any]:
         """Return the pin as JSON-ready values."""
@@ -70,6 +74,7 @@ class PinStatus:
             **asdict(self.entry),
             "registry": [asdict(name) for name in self.entry.registry],
             "found": self.found,
+            "hint": self.hint,
         }
 
 
@@ -98,7 +103,11 @@ def list_images(
         for key, entry in recorded.items():
             if key not in found and name in {None, key.framework}:
                 found[key] = _status_of_entry(key, entry, client)
-    return [found[key] for key in sorted(found, key=str)]
+    return [_advised(found[key], recorded.get(key)) for key in sorted(found, key=str)]
+
+
+def _advised(status: ImageStatus, entry: LockedImage | None) -> ImageStatus:
+    return replace(status, hint=advice(status.state, status.key, status.ref, entry, status.found))
 
 
 def check_pins(
@@ -189,6 +198,9 @@ def _status_of_choice(
     if choice.digest is not None:
         return _status_of_pin(framework, choice.digest, key, entry, client)
     if entry is None:
+        new = None if client is None else _new_pin(framework, key, client)
+        if new is not None:
+            return _status_of_entry(key, new.entry, client, state="new")
         return ImageStatus(key, choice.image, "not built" if choice.build else "not pulled")
     status = _status_of_entry(key, entry, client)
     if status.state == "ready" and _is_outdated(framework, key, entry):
@@ -207,7 +219,8 @@ def _status_of_pin(
     except ImageMissing:
         return ImageStatus(key, choice.image, "not pulled", digest)
     except ImageMismatch:
-        return ImageStatus(key, choice.image, "mismatch", digest)
+        other = inspect_image(client, choice.image)
+        return ImageStatus(key, choice.image, "differs", digest, found=str(other["Id"]) if other else None)
     return ImageStatus(
         key=key,
         ref=choice.image,
@@ -219,19 +232,21 @@ def _status_of_pin(
     )
 
 
-def _status_of_entry(key: ImageKey, entry: LockedImage, client: Any) -> ImageStatus:
-    facts = None if client is None else find_locked(entry, client)
-    state: State = "unknown" if client is None else "gone" if facts is None else "ready"
+def _status_of_entry(
+    key: ImageKey, entry: LockedImage, client: Any, *, state: State | None = None
+) -> ImageStatus:
+    pin = PinStatus(key, "unknown", entry) if client is None else _pin_of_entry(key, entry, client)
     return ImageStatus(
         key=key,
         ref=entry.ref,
-        state=state,
+        state=state or pin.state,
         config_digest=entry.config_digest,
         base_image=entry.base_image,
         built_at=entry.built_at,
-        size_bytes=entry.size_bytes if facts is None else int(facts["Size"]),
+        size_bytes=pin.entry.size_bytes,
         source=entry.source,
         registry=entry.registry,
+        found=pin.found,
     )
 
 
@@ -248,8 +263,10 @@ def _is_outdated(framework: FrameworkManifest, key: ImageKey, entry: LockedImage
 
 def _pin_of_entry(key: ImageKey, entry: LockedImage, client: Any) -> PinStatus:
     facts, named = find_locked(entry, client), inspect_image(client, entry.ref)
+    if facts is not None:
+        entry = replace(entry, size_bytes=int(facts.get("Size") or 0))
     if facts is not None and (named is None or named["Id"] == facts["Id"]):
-        return PinStatus(key, "pinned", entry)
+        return PinStatus(key, "ready", entry)
     if named is None:
         return PinStatus(key, "gone", entry)
     return PinStatus(key, "differs" if facts is None else "moved", entry, str(named["Id"]))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlbundle.registry.reference import repository_name
 from mlbundle.runtime.image_engine import engine_calls
-from mlbundle.runtime.image_facts import inspect_image
+from mlbundle.runtime.image_facts import inspect_image, names_of
 
 if TYPE_CHECKING:
     from mlbundle.runtime.lock import ImageKey
@@ -27,6 +27,23 @@ def free_name(client: Any, key: ImageKey, digest: str) -> str:
     if facts is None or facts["Id"] == digest:
         return name
     return f"{name}-{digest.removeprefix('sha256:')[:_SHORT_HEX]}"
+
+
+def keep_name(client: Any, facts: dict[str, Any], name: str) -> str | None:
+    """Name an image that has lost `name` to another one, and with it its only one, so that no clean-up takes it.
+
+    `facts` are what the engine knew of it before. Returns the new name, None where it needs none.
+    """
+    digest = str(facts["Id"])
+    now = inspect_image(client, digest)
+    if now is None or names_of(now):
+        return None
+    head, colon, tag = name.rpartition(":")
+    repository, tag = (head, tag) if colon and "/" not in tag else (name, "latest")
+    kept = f"{tag}-{digest.removeprefix('sha256:')[:_SHORT_HEX]}"
+    with engine_calls(client, f"name the image {repository}:{kept}"):
+        client.api.tag(digest, repository, kept, force=True)
+    return f"{repository}:{kept}"
 
 
 def give_name(client: Any, key: ImageKey, facts: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import tarfile
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -82,9 +83,17 @@ def plan_build(
     )
 
 
-def write_context(stream: Any, plan: BuildPlan, wheels: Sequence[Path]) -> None:
-    """Write the build context as a tar; the same content makes the same bytes."""
+def write_context(stream: Any, plan: BuildPlan, wheels: Sequence[Path], build_id: str = "") -> None:
+    """Write the build context as a tar; the same content makes the same bytes.
+
+    `build_id` lies beside the wheels in the stage that is left over and goes into no image: with one of its own a build
+    shares that stage with no other, which might remove it.
+    """
     with tarfile.open(fileobj=stream, mode="w") as archive:
+        if build_id:
+            member = tarfile.TarInfo("wheels/build-id")
+            member.size = len(build_id.encode())
+            archive.addfile(member, io.BytesIO(build_id.encode()))
         for name, path in _context_files(plan, wheels):
             member = tarfile.TarInfo(name)
             member.size, member.mode = path.stat().st_size, 0o644

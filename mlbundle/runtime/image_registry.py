@@ -15,7 +15,7 @@ from mlbundle.errors import (
     RegistryUnavailable,
     UsageError,
 )
-from mlbundle.registry.reference import DOCKER_HUB, RegistryReference, looks_like_registry, parse
+from mlbundle.registry.reference import DOCKER_HUB, SCHEME, RegistryReference, looks_like_registry, parse
 from mlbundle.runtime.image_engine import engine_calls, engine_failed
 from mlbundle.runtime.image_facts import (
     check_labels,
@@ -66,6 +66,17 @@ def parse_image(text: str) -> RegistryReference:
     return parse(text if looks_like_registry(text) else f"{DOCKER_HUB}/{text}")
 
 
+def parse_place(text: str) -> RegistryReference:
+    """Return what a user's HOST/NAME means; a host is never made up. Raises UsageError."""
+    host, slash, name = text.removeprefix(SCHEME).partition("/")
+    if not slash or not name or not (host == "localhost" or "." in host or ":" in host):
+        raise UsageError(
+            f"{text} names no host and repository",
+            hint="HOST/NAME or HOST/NAME:TAG, such as registry.example/lab/onnxruntime; Docker Hub's host is docker.io",
+        )
+    return parse(text)
+
+
 def pull_image(
     source: str,
     key: ImageKey | None,
@@ -99,7 +110,7 @@ def pull_image(
         _check_pins(known.get(key), stated, facts, name, update=update)
         ref = give_name(client, key, facts)
         entry = replace(entry_of(facts, ref, source="pulled"), registry=(name,))
-        entry = _keep_config(entry, known.get(key))
+        entry = _keep_known(entry, known.get(key))
         record_image(settings.images_lock, key, entry)
         pull.keep()
     return TransferredImage(key, read_images_lock(settings.images_lock)[key], name)
@@ -122,7 +133,7 @@ def push_image(
     """
     from mlbundle.runtime.images import find_locked
 
-    reference = parse_image(target)
+    reference = parse_place(target)
     if reference.digest is not None:
         raise UsageError("a digest is the registry's answer and can't be chosen", where=target)
     reference = reference.with_(tag=reference.tag or f"{key.version}-{key.accelerator}-{key.architecture}")
@@ -316,16 +327,17 @@ def _digests_of_entry(entry: LockedImage) -> set[str]:
     return {entry.config_digest, entry.image_id or entry.config_digest, *(n.digest for n in entry.registry)}
 
 
-def _keep_config(entry: LockedImage, before: LockedImage | None) -> LockedImage:
+def _keep_known(entry: LockedImage, before: LockedImage | None) -> LockedImage:
     """Keep what the lock knows about the same image and the engine does not say: its config, how it was made."""
-    same = before is not None and not _digests_of_entry(entry).isdisjoint(_digests_of_entry(before))
-    if before is None or not same:
+    if before is None or _digests_of_entry(entry).isdisjoint(_digests_of_entry(before)):
         return entry
     return replace(
-        entry,
-        config_digest=before.config_digest,
+        before,
+        ref=entry.ref,
         image_id=None if entry.config_digest == before.config_digest else entry.config_digest,
-        base_image=entry.base_image or before.base_image,
+        size_bytes=entry.size_bytes,
+        # The lock adds those that it has already.
+        registry=entry.registry,
     )
 
 
@@ -373,7 +385,9 @@ def _follow(
         digest = (line.get("aux") or {}).get("Digest", digest)
         detail = line.get("progressDetail") or {}
         if line.get("status") in {"Downloading", "Pushing"} and detail.get("total"):
-            layers[str(line.get("id"))] = (int(detail.get("current", 0)), int(detail["total"]))
+            total_bytes = int(detail["total"])
+            # Engines count what they send twice when they try again, and tar headers that they did not announce.
+            layers[str(line.get("id"))] = (min(int(detail.get("current", 0)), total_bytes), total_bytes)
             if progress is not None:
                 progress(sum(done for done, _ in layers.values()), sum(total for _, total in layers.values()))
     return digest

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BuiltImage",
     "ResolvedImage",
+    "build_hint",
     "build_image",
     "built_in_framework",
     "embedded_tag",
@@ -32,7 +33,9 @@ __all__ = [
     "find_locked",
     "find_stated",
     "has_image",
+    "hint_of_gone",
     "plan_build",
+    "platform_arguments",
     "resolve_image",
 ]
 
@@ -229,13 +232,13 @@ def _from_lock(key: ImageKey, choice: ImageChoice, entry: LockedImage | None, cl
                 f"the image {choice.image} is not pinned by a digest",
                 hint=f"state its digest in the framework manifest of {key.framework} {key.version}",
             )
-        raise ImageMissing(f"no image for {key} was built on this machine", hint=_build_hint(key))
+        raise ImageMissing(f"no image for {key} was built on this machine", hint=build_hint(key))
     facts = find_locked(entry, client)
     if facts is None:
         raise ImageMissing(
             f"the image {entry.ref} that was {entry.source} here is no longer in the engine",
             where=entry.config_digest,
-            hint=_hint_of_gone(key, entry),
+            hint=hint_of_gone(key, entry),
         )
     return _locked(entry, facts), facts
 
@@ -270,19 +273,22 @@ def _pinned(ref: str, digest: str, facts: dict[str, Any]) -> ResolvedImage:
     )
 
 
-def _hint_of_gone(key: ImageKey, entry: LockedImage) -> str:
+def hint_of_gone(key: ImageKey, entry: LockedImage) -> str:
+    """Return what brings the image of a lock entry back."""
     if entry.registry:
         newest = entry.registry[-1]
         source = f"{_repository(newest.ref)}@{newest.digest}"
-        return f"mlbundle images pull {key.framework} {_platform(key)} --from {source}"
+        return f"mlbundle images pull {platform_arguments(key)} --from {source}"
     if entry.source == "loaded":
         return "load it again: mlbundle images load FILE"
-    return _build_hint(key)
+    return build_hint(key)
 
 
-def _build_hint(key: ImageKey) -> str:
-    return f"mlbundle images build {key.framework} {_platform(key)}"
+def build_hint(key: ImageKey) -> str:
+    """Return the command that builds an image."""
+    return f"mlbundle images build {platform_arguments(key)}"
 
 
-def _platform(key: ImageKey) -> str:
-    return f"--arch {key.architecture} --accelerator {key.accelerator}"
+def platform_arguments(key: ImageKey) -> str:
+    """Return how the commands about images are told which one is meant."""
+    return f"{key.framework} --arch {key.architecture} --accelerator {key.accelerator}"

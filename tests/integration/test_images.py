@@ -246,7 +246,8 @@ def test_an_image_that_is_gone_is_said_with_the_command_that_brings_it_back(cli,
     lock = (in_image_home / "data" / "images.lock").read_text()
     (home / "data").mkdir()
     digest = recorded(in_image_home)["config_digest"]
-    (home / "data" / "images.lock").write_text(lock.replace(digest, "sha256:" + "0" * 64))
+    lock = lock.replace(digest, "sha256:" + "0" * 64).replace("mlbundle/onnxruntime:", "mlbundle/gone:")
+    (home / "data" / "images.lock").write_text(lock)
     elsewhere = {"MLBUNDLE_HOME": str(home)}
     images = cli("images", "list", "--json", env=elsewhere).document()["images"]
     assert {image["state"] for image in images if image["framework"] == "onnxruntime"} == {
@@ -270,7 +271,7 @@ def test_a_failed_build_shows_the_end_of_its_log_and_leaves_nothing(engine, empt
             base_image=empty_image,
             report=heard.append,
         )
-    assert any(line.startswith("Step ") for line in heard)
+    assert any("Python" in line for line in heard)
     assert any("python3" in line for line in failure.value.context)
     log = Path(failure.value.where or "")
     assert log.is_file()

@@ -92,6 +92,7 @@ def test_an_image_goes_to_a_file_and_to_a_registry_and_comes_back_the_same(
 
     exported = cli("images", "export", key.framework, "-o", archive, "--json").document()
     pushed = cli("images", "push", key.framework, repository, "--json").document()
+    assert (exported["framework"], exported["accelerator"]) == (key.framework, key.accelerator)
     assert exported["config_digest"] == pushed["config_digest"] == identifier
     manifest_digest = pushed["from_registry"]["manifest_digest"]
 
@@ -115,7 +116,7 @@ def test_an_image_goes_to_a_file_and_to_a_registry_and_comes_back_the_same(
     tag = f"{key.version}-{key.accelerator}-{key.architecture}"
     wanted = {"ref": f"{repository}:{tag}", "manifest_digest": manifest_digest}
     found = listed(cli, key)
-    assert (found["state"], found["source"], found["config_digest"]) == ("ready", "pulled", identifier)
+    assert (found["state"], found["source"], found["config_digest"]) == ("ready", "built", identifier)
     assert found["registry"] == [{**wanted, "index_digest": None}]
     entry = json.loads((home / "data" / "images.lock").read_text())["images"][str(key)]
     assert (entry["config_digest"], entry["registry"]) == (identifier, [wanted])
@@ -332,3 +333,56 @@ def test_lock_pins_what_has_the_right_name_and_labels_alone(here, engine, tiny, 
     found = here("images", "lock", "tiny", "--framework-manifest", plain, "--json").document()["images"]
     assert [image["version"] for image in found] == ["1.0"]
     here("images", "lock", "no-such-framework", "--json").error(2, "reference-not-found")
+
+
+def states(here: InProcess, *arguments: str | Path) -> tuple[int, list[tuple[str, str | None]], str]:
+    """Status, states with the other image, and the first hint of `images lock --check` and, the same, of the list."""
+    checked = here("images", "lock", "tiny", "--check", *arguments, "--json")
+    pins = checked.document()["images"]
+    images = here("images", "list", "tiny", *arguments, "--json").document()["images"]
+    assert [image["state"] for image in images] == [pin["state"] for pin in pins]
+    assert [image["hint"] for image in images] == [pin["hint"] for pin in pins]
+    return checked.status, [(pin["state"], pin["found"]) for pin in pins], str(pins[0]["hint"])
+
+
+def test_list_and_lock_call_the_same_thing_the_same_and_say_what_to_do(
+    here, engine, tiny, other, home, tmp_path
+) -> None:
+    name = f"mlbundle-test/{uuid.uuid4().hex}:1"
+    manifest = ("--framework-manifest", tiny_manifest(tmp_path, name))
+    engine.api.tag(tiny, *name.split(":"))
+    assert states(here, *manifest)[:2] == (0, [("new", None)])
+    said = here("images", "lock", "tiny", *manifest, "--check").stderr
+    assert "pinned" in said
+    assert "kept in" not in said
+    assert "pinned 1 in" in here("images", "lock", "tiny", *manifest).stderr
+    assert states(here, *manifest)[:2] == (0, [("ready", None)])
+
+    engine.api.tag(tiny, "mlbundle-test/kept", tiny[7:19])
+    engine.api.tag(other, *name.split(":"), force=True)
+    status, found, hint = states(here, *manifest)
+    assert (status, found) == (0, [("moved", other)])
+    assert "runs still take the pinned one" in hint
+    assert (
+        here("images", "list", "tiny", *manifest, "--here", "--json").document()["images"][0]["size_bytes"]
+        > 0
+    )
+
+    remove_all(engine, tiny)
+    status, found, hint = states(here, *manifest)
+    assert (status, found) == (1, [("differs", other)])
+    assert name in hint
+    assert here("images", "list", "tiny", *manifest, "--here", "--json").document()["images"] == []
+
+    # What the hint of one that moved says: the pin goes, and the other one is pinned.
+    forgotten = here("images", "rm", "tiny", *manifest, "--forget", "--yes", "--json").document()
+    assert (forgotten["removed"], forgotten["forgotten"]) == (False, True)
+    here("images", "lock", "tiny", *manifest, "--json").document()
+    assert lock_of(home)[SMALL].config_digest == other
+
+
+def test_a_push_without_a_name_goes_nowhere(here, engine, tiny, home) -> None:
+    pin(home, engine, tiny)
+    error = here("images", "push", "tiny", "127.0.0.1:5474", "--json").error(2, "usage")
+    assert "HOST/NAME" in error["hint"]
+    assert names_of(inspect_image(engine, tiny) or {}) == []

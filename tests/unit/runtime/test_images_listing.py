@@ -9,11 +9,18 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from mlbundle.cli.image_options import shown_digest
-from mlbundle.errors import ImageMismatch, ImageMissing, RegistryDenied, RegistryUnavailable, StorageFailed
+from mlbundle.errors import (
+    ImageMismatch,
+    ImageMissing,
+    RegistryDenied,
+    RegistryUnavailable,
+    StorageFailed,
+    UsageError,
+)
 from mlbundle.platforms import this_architecture
 from mlbundle.resources import load_schema
 from mlbundle.runtime.image_names import usual_name
-from mlbundle.runtime.image_registry import _failure, _follow, engine_name_of, parse_image
+from mlbundle.runtime.image_registry import _failure, _follow, engine_name_of, parse_image, parse_place
 from mlbundle.runtime.lock import ImageKey, LockedImage, RegistryName, record_image
 
 DIGEST = "sha256:" + "a" * 64
@@ -46,7 +53,8 @@ def test_the_list_is_what_its_schema_says_and_can_be_filtered(cli, home: Path, t
     mine = ("mine", "--framework-manifest", manifest)
     assert found(*mine) == [("mine", "amd64", "cpu", "unknown"), ("mine", "arm64", "cpu", "not pulled")]
     here = this_architecture()
-    assert found(*mine, "--here") == [image for image in found(*mine) if image[1] == here]
+    assert found(*mine, "--here") == []
+    assert found(*mine, "--this-machine") == [image for image in found(*mine) if image[1] == here]
     error = cli("images", "list", "nothing", "--json", env=NO_ENGINE).error(2, "reference-not-found")
     assert "onnxruntime" in error["hint"]
     assert "tiny" in error["hint"]
@@ -94,11 +102,27 @@ def test_layers_are_counted_together_while_they_come() -> None:
         {"status": "Downloading", "progressDetail": {"current": 2, "total": 6}, "id": "b"},
         {"status": "Downloading", "progressDetail": {"current": 4, "total": 4}, "id": "a"},
         {"status": "Extracting", "progressDetail": {"current": 1, "total": 4}, "id": "a"},
+        {"status": "Downloading", "progressDetail": {"current": 9, "total": 6}, "id": "b"},
         {"progressDetail": {}, "aux": {"Tag": "1", "Digest": DIGEST, "Size": 5}},
     ]
     digest = _follow(lines, parse_image("a/b:1"), "push", lambda done, total: seen.append((done, total)))
     assert digest == DIGEST
-    assert seen == [(1, 4), (3, 10), (6, 10)]
+    # Engines tell more bytes than they announce.
+    assert seen == [(1, 4), (3, 10), (6, 10), (10, 10)]
+
+
+@pytest.mark.parametrize("text", ["127.0.0.1:5474", "lab/tiny", "tiny:1", "", "localhost/", "docker.io"])
+def test_a_place_without_host_or_name_is_a_slip_and_never_docker_hub(text: str) -> None:
+    with pytest.raises(UsageError, match="no host and repository") as failure:
+        parse_place(text)
+    assert "HOST/NAME" in (failure.value.hint or "")
+
+
+def test_a_place_is_what_was_written() -> None:
+    assert str(parse_place("localhost/tiny:1")) == "oci://localhost/tiny:1"
+    assert parse_place("docker.io/lab/tiny").host == "docker.io"
+    with pytest.raises(UsageError):
+        parse_place("host.example/UPPER")
 
 
 def test_names_are_those_that_engines_write() -> None:
