@@ -46,6 +46,8 @@ class Collected:
 # scenario's options; returns what it adds to the result and why that is not valid. It checks what it reads and raises
 # ProtocolBroken.
 ADDERS: dict[str, str] = {
+    "online": "mlbundle.runs.repeats:add_online",
+    "poisson": "mlbundle.runs.open_loop:add",
     "batched": "mlbundle.runs.batches:add",
     "pipeline": "mlbundle.runs.pipelines:add",
 }
