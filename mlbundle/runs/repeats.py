@@ -49,5 +49,5 @@ def spread_of(name: str, values_ns: Sequence[float]) -> dict[str, Any]:
     return {
         f"{name}_ns": list(values_ns),
         f"{name}_mean_ns": statistics.fmean(values_ns),
-        f"{name}_interval_ns": list(mean_interval(values_ns)),
+        f"{name}_interval_ns": [max(0.0, bound) for bound in mean_interval(values_ns)],
     }
