@@ -13,13 +13,8 @@ def lines(result: dict[str, Any]) -> list[tuple[str, str]]:
     stages = pipeline["stages"]
     busiest = max(stages, key=lambda stage: float(stage["share"]))
     width = max(len(stage["name"]) for stage in stages)
-    found = [
-        (
-            "pipeline",
-            f"{units.rate(pipeline['samples_per_s'])} from file to prediction, batches of {pipeline['batch_size']}, "
-            f"{pipeline['threads']} threads",
-        )
-    ]
+    threads = f"batches of {pipeline['batch_size']}, {pipeline['threads']} threads"
+    found = [("pipeline", f"{units.rate(pipeline['samples_per_s'])} from file to prediction, {threads}")]
     for stage in stages:
         text = f"{stage['name']:<{width}}  {100 * stage['share']:5.1f} % busy  {units.duration(stage['mean_ns'])} each"
         found.append(("", f"{text}  (holds up the others)" if stage is busiest else text))
