@@ -1,0 +1,33 @@
+"""What LoadGen says, as lines of the result table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.cli import units
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+# LoadGen's own headline of each scenario: the key, what it is called, and how it is written.
+_HEADLINES: dict[str, tuple[str, str, Callable[[float], str]]] = {
+    "SingleStream": ("result_90.00_percentile_latency_ns", "90th percentile latency", units.duration),
+    "MultiStream": ("result_99.00_percentile_per_query_latency_ns", "99th percentile per query", units.duration),
+    "Server": ("result_scheduled_samples_per_sec", "scheduled", units.rate),
+    "Offline": ("result_samples_per_second", "samples", units.rate),
+}
+
+
+def lines(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return (name, text) of the lines that a LoadGen scenario adds; none for another result."""
+    found = result.get("loadgen")
+    if not found:
+        return []
+    key, name, write = _HEADLINES[found["scenario"]]
+    verdict = "VALID" if found["valid"] else "INVALID"
+    shown = [("loadgen", f"{found['scenario']} {verdict}  {name} {write(found['result'][key])}")]
+    if not found["submission_valid"]:
+        shown.append(("", "; ".join(found["submission_reasons"])))
+    for test, outcome in found["compliance"].items():
+        shown.append((test.lower(), "passed" if outcome["passed"] else f"FAILED: {outcome['why']}"))
+    return [*shown, *(("warning", text) for text in found["warnings"])]

@@ -1,0 +1,211 @@
+"""What LoadGen found: every number is read from the log that LoadGen itself wrote, under the name that it has there."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.analysis.loadgen_logs import DetailLog, LogUnreadable, read_accuracy_log, read_detail_log
+from mlbundle.errors import ProtocolBroken
+from mlbundle.runs.folder import JOB
+from mlbundle.runs.loadgen_compliance import compliance_of
+from mlbundle.runs.measured import count, not_said, number
+from mlbundle.runs.results import Collected
+from mlbundle.wire.scenarios import BY_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from mlbundle.wire.events import Result
+
+FOLDER = "loadgen/performance"
+DETAIL = "mlperf_log_detail.txt"
+OFFICIAL_DURATION_S, QUICK_DURATION_S = 600.0, 2.0
+QUICK = "quick: not valid for a submission"
+# Our clock stops when the last query is answered, LoadGen's a moment later.
+_DURATION_TOLERANCE_S = 0.01
+_PERCENTILES = {"p50": "50.00", "p90": "90.00", "p99": "99.00", "p99_9": "99.90"}
+_LATENCIES = {"mean": "mean", "min": "min", "max": "max"}
+_HOW = {
+    "Server": "1 + the time that a raw loop takes for what is not the model, over p50; the latency of Server counts "
+    "waiting, so a raw loop can't be compared with it",
+    "Offline": "time of a sample under LoadGen over its time in a raw loop of the same batches, measured before in the "
+    "same process; 1 where LoadGen was not slower",
+}
+_HOW_CLOSED = (
+    "p50 under LoadGen over p50 of a raw loop of the same queries, measured before in the same process; 1 where "
+    "LoadGen was not slower"
+)
+
+
+def collect(folder: Path, results: Mapping[str, Result], options: Mapping[str, Any]) -> Collected:
+    """Return the result of a LoadGen scenario from its logs. Raises ProtocolBroken where they are not LoadGen's."""
+    said = results.get("loadgen:performance")
+    if said is None:
+        raise ProtocolBroken("the worker finished without a result", hint="see worker.log in the run's folder")
+    scenario = _scenario(folder)
+    log = read_log(folder, "performance")
+    _require(log, "effective_scenario", scenario)
+    _require(log, "effective_test_mode", "PerformanceOnly")
+    values = said.values
+    duration_s = count(values, "busy_ns", least=1) / 1e9
+    result = _common(log, scenario, duration_s, values)
+    compliance = compliance_of(folder, scenario, options.get("compliance") or (), log)
+    result["loadgen"] = {
+        "scenario": scenario,
+        "valid": log.valid,
+        "quick": bool(options.get("quick")),
+        **_submission(log, options, duration_s),
+        "version": str(log.values.get("loadgen_version", ""))[:200],
+        "result": log.scalars("result_") | log.scalars("early_stopping_"),
+        "settings": {key.removeprefix("effective_"): v for key, v in log.scalars("effective_").items()},
+        "errors": list(log.errors),
+        "warnings": list(log.warnings),
+        "predicted_memory_bytes": count(values, "predicted_memory_bytes"),
+        "loaded_samples": count(values, "loaded_samples", least=1),
+        "compliance": compliance,
+    }
+    reasons = [*_gates(log, options, duration_s), *_samples_missing(folder, results)]
+    reasons += [f"{test} failed: {found['why']}" for test, found in compliance.items() if not found["passed"]]
+    return Collected(
+        result=result,
+        # LoadGen has its own minimum, and Offline is one query.
+        queries=None,
+        settled=True,
+        headline=FOLDER,
+        framework=values.get("framework"),
+        peak_memory_bytes=count(values, "peak_memory_bytes"),
+        reasons=reasons,
+    )
+
+
+def read_log(folder: Path, kind: str) -> DetailLog:
+    """Return the detail log of a test (`performance`, `accuracy`, `TEST01`). Raises ProtocolBroken."""
+    path = f"loadgen/{kind}/{DETAIL}"
+    try:
+        return read_detail_log(folder / path)
+    except (OSError, LogUnreadable) as error:
+        raise ProtocolBroken(
+            f"LoadGen's log can't be read: {error}"[:1000], where=path, hint="see worker.log in the run's folder"
+        ) from error
+
+
+def _scenario(folder: Path) -> str:
+    name = json.loads((folder / JOB).read_text("utf-8"))["scenario"]["name"]
+    scenario = BY_NAME[name].loadgen
+    assert scenario is not None
+    return scenario
+
+
+def _require(log: DetailLog, key: str, wanted: str) -> None:
+    if log.values.get(key) != wanted:
+        raise ProtocolBroken(
+            f"LoadGen's log says {key} {str(log.values.get(key))[:80]!r}, wanted was {wanted!r}", where=FOLDER
+        )
+
+
+def _common(log: DetailLog, scenario: str, duration_s: float, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that every scenario has. LoadGen has no trimmed mean, so there is none."""
+    found = log.values
+    latency_ns = {name: number(found, f"result_{key}_latency_ns") for name, key in _LATENCIES.items()}
+    latency_ns |= {
+        name: number(found, f"result_{key}_percentile_latency_ns") for name, key in _PERCENTILES.items()
+    }
+    queries = count(found, "result_query_count", least=1)
+    samples = queries * count(found, "effective_samples_per_query", least=1)
+    throughput_per_s = {
+        "SingleStream": lambda: number(found, "result_qps_with_loadgen_overhead"),
+        "MultiStream": lambda: samples / duration_s,
+        "Server": lambda: number(found, "result_completed_samples_per_sec"),
+        "Offline": lambda: number(found, "result_samples_per_second"),
+    }[scenario]()
+    pilot = _pilot(values)
+    return {
+        "latency_ns": latency_ns,
+        "throughput_per_s": throughput_per_s,
+        "queries": queries,
+        "samples": samples,
+        "duration_s": duration_s,
+        "harness_overhead": {
+            "ratio": _overhead(scenario, latency_ns["p50"], throughput_per_s, pilot),
+            "how": _HOW.get(scenario, _HOW_CLOSED),
+        },
+        "warm_up": {"queries": int(pilot["queries"]), "settled": bool(pilot["settled"])},
+    }
+
+
+def _pilot(values: Mapping[str, Any]) -> dict[str, float]:
+    pilot = values.get("pilot")
+    if not isinstance(pilot, dict):
+        raise not_said("pilot")
+    return {
+        "median_ns": number(pilot, "median_ns"),
+        "mean_ns": number(pilot, "mean_ns"),
+        "queries": count(pilot, "queries"),
+        "batch": count(pilot, "batch", least=1),
+        "settled": pilot.get("settled") is True,
+    }
+
+
+def _overhead(scenario: str, p50_ns: float, throughput_per_s: float, pilot: Mapping[str, float]) -> float:
+    raw_ns = max(1.0, pilot["median_ns"])
+    if scenario == "Offline":
+        raw_per_s = pilot["batch"] / max(1.0, pilot["mean_ns"]) * 1e9
+        return max(1.0, raw_per_s / max(throughput_per_s, 1e-9))
+    return max(1.0, p50_ns / raw_ns)
+
+
+def _wanted_duration_s(options: Mapping[str, Any]) -> float:
+    if options.get("quick"):
+        return QUICK_DURATION_S
+    return float(options.get("duration_s") or OFFICIAL_DURATION_S)
+
+
+def _submission(log: DetailLog, options: Mapping[str, Any], duration_s: float) -> dict[str, Any]:
+    """Return whether MLPerf's rules would take this result, as far as one run shows it, and why not."""
+    reasons = [QUICK] if options.get("quick") else []
+    if not options.get("quick") and _wanted_duration_s(options) < OFFICIAL_DURATION_S:
+        reasons.append(f"at least {OFFICIAL_DURATION_S:g} s are wanted, asked for were {options['duration_s']:g} s")
+    if not log.valid or log.errors:
+        reasons.append("LoadGen says that the result is not valid")
+    return {"submission_valid": not reasons, "submission_reasons": reasons}
+
+
+def _gates(log: DetailLog, options: Mapping[str, Any], duration_s: float) -> list[str]:
+    """Return why the result does not count, in LoadGen's words where they are its."""
+    reasons = []
+    if not log.valid:
+        why = " ".join(log.invalid_reasons) or _unmet(log)
+        reasons.append(f"LoadGen says {log.values.get('result_validity', 'nothing')}: {why}")
+    reasons += [f"LoadGen reports an error: {error}" for error in log.errors]
+    wanted_s = _wanted_duration_s(options)
+    if duration_s < wanted_s - _DURATION_TOLERANCE_S:
+        reasons.append(f"the queries took {duration_s:.2f} s, at least {wanted_s:g} s are wanted")
+    effective_s = number(log.values, "effective_min_duration_ms") / 1000
+    if effective_s < wanted_s:
+        reasons.append(f"LoadGen ran with a minimum of {effective_s:g} s instead of {wanted_s:g} s")
+    return reasons
+
+
+def _unmet(log: DetailLog) -> str:
+    unmet = [key for key, value in log.values.items() if key.endswith("_met") and value is False]
+    return ", ".join(unmet) or "without a reason"
+
+
+def _samples_missing(folder: Path, results: Mapping[str, Result]) -> list[str]:
+    """Return what is missing in the accuracy run: every sample must be in it, once."""
+    if "loadgen:accuracy" not in results:
+        return []
+    log = read_log(folder, "accuracy")
+    _require(log, "effective_test_mode", "AccuracyOnly")
+    path = folder / "loadgen/accuracy/mlperf_log_accuracy.json"
+    try:
+        indices = [index for index, _ in read_accuracy_log(path)]
+    except (OSError, LogUnreadable) as error:
+        raise ProtocolBroken(f"LoadGen's accuracy log can't be read: {error}"[:1000], where=path.name) from error
+    wanted = count(log.values, "qsl_reported_total_count", least=1)
+    reasons = [f"LoadGen reports an error in the accuracy run: {error}" for error in log.errors]
+    if sorted(indices) != list(range(wanted)):
+        reasons.append(f"the accuracy run has {len(set(indices))} of {wanted} samples, {len(indices)} answers")
+    return reasons

@@ -1,0 +1,285 @@
+"""A LoadGen test as a pass: `loadgen:performance`, `loadgen:accuracy`, `loadgen:TEST01`, `loadgen:TEST04`."""
+
+from __future__ import annotations
+
+import io
+import json
+import mmap
+import os
+import sys
+import traceback
+from dataclasses import asdict
+from typing import Any, Callable, NoReturn, Sequence
+
+import numpy as np
+
+from mlbundle.wire import events
+from mlbundle.wire.job import Job
+from mlbundle.wire.passes import LOADGEN_FILES, OUTPUTS
+from mlbundle.worker.emit import Emitter
+from mlbundle.worker.errors import EXIT_OF_FAULT, WorkerError
+from mlbundle.worker.loadgen import accuracy
+from mlbundle.worker.loadgen.compliance import TESTS, audit_config
+from mlbundle.worker.loadgen.library import load_loadgen
+from mlbundle.worker.loadgen.pilot import run_offline_pilot, run_pilot
+from mlbundle.worker.loadgen.samples import Samples, performance_count
+from mlbundle.worker.loadgen.sut import Payloads, Signs, SystemUnderTest
+from mlbundle.worker.loadgen.wanted import Hints, Pilot, Wanted, hints_of, require_memory, wanted_of
+from mlbundle.worker.memory import as_shortage, in_words
+from mlbundle.worker.passes import OUTPUT_BYTES, _Progress, peak_memory_bytes
+from mlbundle.worker.scenarios.loop import quiet_interpreter
+from mlbundle.worker.session import Session
+
+PILOT_S, QUICK_PILOT_S = 3.0, 1.0
+# The pilot of the performance test, for the compliance tests: they must run with the same settings.
+_PILOT_FILE = "loadgen-pilot.json"
+# In hex, and a line around it.
+_LOGGED_BYTES_A_BYTE, _LOGGED_BYTES_A_SAMPLE = 2, 64
+
+
+def run(job: Job, emitter: Emitter, name: str) -> None:
+    """Run one test and send its logs and its result. Raises WorkerError, or ends the process where a query fails."""
+    _Test(job, emitter, name).run()
+
+
+class _Test:
+    def __init__(self, job: Job, emitter: Emitter, name: str) -> None:
+        self._job, self._emitter, self._name = job, emitter, name
+        self._kind = name.partition(":")[2]
+        self._folder = os.path.join(job.paths["scratch"], "loadgen", self._kind)
+
+    def run(self) -> None:
+        """Load, pilot, test, send."""
+        self._emitter.phase("load", "begun")
+        loadgen = load_loadgen()
+        self._session = Session(self._job)
+        self._wanted = wanted_of(self._job, len(self._session.dataset))
+        self._count = performance_count(self._session, self._job.limits.memory_bytes)
+        # More than are there: the last is told as the others are, and there is no other end.
+        progress = _Progress(self._emitter, "load", self._count + 1)
+        self._samples = Samples(self._session, self._window(), progress.tell)
+        self._emitter.phase("load", "done")
+        pilot, hints = self._expect()
+        sut = self._run_test(loadgen, pilot, hints)
+        self._send(pilot, hints, sut)
+        self._session.close()
+
+    def _window(self) -> int:
+        return self._wanted.samples_per_query if self._wanted.scenario == "MultiStream" else 1
+
+    def _expect(self) -> tuple[Pilot, Hints]:
+        """Return what LoadGen is to expect; raises WorkerError where that takes too much memory."""
+        pilot = self._pilot()
+        used_bytes = peak_memory_bytes()
+        hints = hints_of(self._wanted, pilot, max(0, self._job.limits.memory_bytes - used_bytes))
+        if self._kind == "accuracy":
+            self._require_log_space()
+        else:
+            require_memory(self._wanted, hints, self._job, used_bytes)
+        return pilot, hints
+
+    def _pilot(self) -> Pilot:
+        path = os.path.join(self._job.paths["scratch"], _PILOT_FILE)
+        if self._kind != "performance":
+            with open(path, encoding="utf-8") as stream:
+                return Pilot.from_document(json.load(stream))
+        self._emitter.phase("warm-up", "begun")
+        pilot = self._measure_pilot()
+        with open(path, "w", encoding="utf-8") as stream:
+            json.dump(asdict(pilot), stream)
+        self._emitter.phase("warm-up", "done")
+        return pilot
+
+    def _measure_pilot(self) -> Pilot:
+        quick = bool((self._job.scenario.get("options") or {}).get("quick"))
+        most_s = QUICK_PILOT_S if quick else PILOT_S
+        window = self._window()
+        indices = list(range(min(self._count, 64 + window)))
+        self._samples.load(indices)
+        queries: list[Any] = [indices[start : start + window] for start in range(len(indices) - window + 1)]
+        signs = Signs(self._emitter, "warm-up", most_s, "s")
+        signs.begin()
+        with self._session.blamed(), quiet_interpreter():
+            if self._wanted.scenario == "Offline":
+                found = run_offline_pilot(self._samples, indices, most_s, lambda: signs.done(1))
+            elif window == 1:
+                found = run_pilot(self._samples.answer_one, indices, most_s, lambda: signs.done(1))
+            else:
+                found = run_pilot(self._call_of_batch(), queries, most_s, lambda: signs.done(1))
+        self._samples.unload(indices)
+        return found
+
+    def _call_of_batch(self) -> Callable[[Sequence[int]], Any]:
+        if self._samples.batches:
+            return self._samples.answer
+        one = self._samples.answer_one
+
+        def each(indices: Sequence[int]) -> None:
+            for index in indices:
+                one(index)
+
+        return each
+
+    def _require_log_space(self) -> None:
+        """Raise WorkerError where LoadGen's log of all answers would be more than may come back."""
+        samples = len(self._session.dataset)
+        answer = self._session.predict(self._one_batch())
+        sample_bytes = sum(np.asarray(array).nbytes for array in self._session.in_order(answer))
+        log_bytes = samples * (_LOGGED_BYTES_A_BYTE * sample_bytes + _LOGGED_BYTES_A_SAMPLE)
+        if log_bytes > self._job.limits.out_bytes // 2:
+            raise WorkerError(
+                "loadgen-log-size",
+                "LoadGen would log {} of answers, the limit for all files is {}".format(
+                    in_words(log_bytes), in_words(self._job.limits.out_bytes)
+                ),
+                fault="environment",
+                hint="raise the settings out_bytes and scratch_bytes, or run with --no-accuracy",
+            )
+
+    def _one_batch(self) -> Any:
+        self._samples.load([0])
+        return self._samples.ready[0]
+
+    def _run_test(self, loadgen: Any, pilot: Pilot, hints: Hints) -> SystemUnderTest:
+        phase = "accuracy" if self._kind == "accuracy" else "measure"
+        os.makedirs(self._folder, exist_ok=True)
+        total = float(len(self._session.dataset)) if phase == "accuracy" else self._wanted.min_duration_s
+        signs = Signs(self._emitter, phase, total, "samples" if phase == "accuracy" else "s")
+        self._payloads = None
+        if self._kind in ("accuracy", "TEST01"):
+            self._payloads = Payloads(self._session, keep_layouts=self._kind == "accuracy")
+        sut = SystemUnderTest(loadgen, self._samples, signs, self._fail, self._payloads)
+        settings = self._settings(loadgen, hints)
+        self._emitter.phase(phase, "begun")
+        with quiet_interpreter():
+            self._start(loadgen, settings, self._issue(sut, pilot), sut.flush)
+        self._emitter.phase(phase, "done")
+        return sut
+
+    def _issue(self, sut: SystemUnderTest, pilot: Pilot) -> Callable[..., None]:
+        if self._wanted.scenario == "Offline":
+            return sut.chunks(pilot.batch)
+        return sut.batches() if self._wanted.scenario == "MultiStream" else sut.single()
+
+    def _settings(self, loadgen: Any, hints: Hints) -> Any:
+        """Return the settings of the test: MLCommons' embedded configuration, then what is wanted and expected."""
+        wanted, settings = self._wanted, loadgen.TestSettings()
+        # There is no such file: 0 asks for the configuration that is part of LoadGen.
+        settings.FromConfig(os.path.join(self._folder, "none"), "none", wanted.scenario, 0)
+        settings.scenario = getattr(loadgen.TestScenario, wanted.scenario)
+        accuracy_mode = self._kind == "accuracy"
+        settings.mode = loadgen.TestMode.AccuracyOnly if accuracy_mode else loadgen.TestMode.PerformanceOnly
+        settings.min_duration_ms = round(wanted.min_duration_s * 1000)
+        if wanted.min_queries is not None:
+            settings.min_query_count = wanted.min_queries
+        settings.single_stream_expected_latency_ns = hints.expected_ns
+        settings.multi_stream_expected_latency_ns = hints.expected_ns
+        settings.multi_stream_samples_per_query = wanted.samples_per_query
+        settings.server_target_qps = hints.rate_per_s
+        settings.offline_expected_qps = hints.rate_per_s
+        if wanted.target_latency_s is not None:
+            settings.server_target_latency_ns = round(wanted.target_latency_s * 1e9)
+        return settings
+
+    def _start(self, loadgen: Any, settings: Any, issue: Callable[..., None], flush: Callable[[], None]) -> None:
+        log = loadgen.LogSettings()
+        log.enable_trace = False
+        log.log_output.outdir = self._folder
+        log.log_output.copy_summary_to_stdout = False
+        sut = loadgen.ConstructFastSUT(issue, flush)
+        library = loadgen.ConstructQSL(
+            len(self._session.dataset), self._count, self._guarded(self._samples.load), self._samples.unload
+        )
+        loadgen.StartTestWithLogSettings(sut, library, settings, log, self._audit())
+        loadgen.DestroyQSL(library)
+        loadgen.DestroyFastSUT(sut)
+
+    def _audit(self) -> str:
+        """Return the path of the settings that override ours: for a compliance test, else of a file that is not there.
+
+        Without it LoadGen would take an `audit.config` of the working folder.
+        """
+        if self._kind not in TESTS:
+            return os.path.join(self._folder, "none")
+        path = os.path.join(self._folder, "audit.config")
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(audit_config(self._kind, self._count))
+        return path
+
+    def _guarded(self, call: Callable[[Any], None]) -> Callable[[Any], None]:
+        def guarded(value: Any) -> None:
+            try:
+                call(value)
+            except BaseException as error:  # noqa: BLE001 - LoadGen aborts the process on any
+                self._fail(error)
+
+        return guarded
+
+    def _fail(self, error: BaseException) -> NoReturn:
+        """Report an error inside a callback and end the process: LoadGen can't be told to stop."""
+        traceback.print_exception(type(error), error, error.__traceback__, file=sys.stderr)
+        sys.stderr.flush()
+        status = EXIT_OF_FAULT["environment"]
+        try:
+            found = self._blamed(error)
+            self._send_logs()
+            self._emitter.event(
+                events.Failed(
+                    reference=found.reference, message=found.message, hint=found.hint, fault=found.fault
+                )
+            )
+            status = found.exit_status
+        finally:
+            os._exit(status)
+
+    def _blamed(self, error: BaseException) -> WorkerError:
+        found = error
+        try:
+            with self._session.blamed():
+                raise error
+        except WorkerError as known:
+            found = known
+        except BaseException as other:  # noqa: BLE001 - it is told, whatever it is
+            found = other
+        shortage = as_shortage(found, self._name, self._job) if isinstance(found, Exception) else None
+        if shortage is not None:
+            return shortage  # type: ignore[no-any-return]
+        if isinstance(found, WorkerError):
+            return found
+        return WorkerError("predictor-failed", "{}: {}".format(type(found).__name__, found), fault="framework")
+
+    def _send(self, pilot: Pilot, hints: Hints, sut: SystemUnderTest) -> None:
+        self._send_logs()
+        values: dict[str, Any] = {
+            "pilot": asdict(pilot),
+            "expected_ns": hints.expected_ns,
+            "predicted_memory_bytes": hints.memory_bytes,
+            "busy_ns": max(0, sut.ended_ns - sut.begun_ns),
+            "loaded_samples": self._count,
+            "peak_memory_bytes": peak_memory_bytes(),
+            "framework": self._session.facts,
+        }
+        if self._kind == "accuracy" and self._job.accuracy is not None:
+            assert self._payloads is not None
+            logged = accuracy.read_log(os.path.join(self._folder, "mlperf_log_accuracy.json"))
+            found, arrays = accuracy.count(self._job, self._session, logged, self._payloads.layouts)
+            values.update(found)
+            self._send_outputs(arrays)
+        self._emitter.event(events.Result(pass_kind=self._name, values=values))
+
+    def _send_outputs(self, arrays: dict[str, Any]) -> None:
+        if sum(array.nbytes for array in arrays.values()) > OUTPUT_BYTES:
+            arrays = {"predictions": arrays["predictions"]}
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)
+        self._emitter.file(OUTPUTS, buffer.getvalue())
+
+    def _send_logs(self) -> None:
+        """Send LoadGen's files as they are; one that is empty says nothing."""
+        for file_name in LOADGEN_FILES:
+            path = os.path.join(self._folder, file_name)
+            if not os.path.exists(path) or not os.path.getsize(path):
+                continue
+            with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
+                with memoryview(content) as view:
+                    self._emitter.file("loadgen/{}/{}".format(self._kind, file_name), view)

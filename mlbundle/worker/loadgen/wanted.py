@@ -1,0 +1,131 @@
+"""What a LoadGen test is asked for: durations, counts, the hints that a pilot gives, and the memory that they cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Mapping
+
+from mlbundle.wire.job import Job
+from mlbundle.wire.scenarios import BY_NAME
+from mlbundle.worker.errors import WorkerError
+from mlbundle.worker.memory import in_words
+
+OFFICIAL_DURATION_S = 600.0
+QUICK_DURATION_S = 2.0
+# Offline counts samples: MLPerf's rules want this many, or all of a smaller data set.
+OFFLINE_SAMPLES = 24_576
+QUICK_OFFLINE_SAMPLES = 64
+# What LoadGen keeps of a query before it begins, and then of its latency: measured with 6.0.17 over up to 2 M queries.
+QUERY_BYTES, FURTHER_SAMPLE_BYTES, OFFLINE_SAMPLE_BYTES = 370, 56, 400
+# A closed loop gets queries for twice its duration at the latency that it expects, an open one for once.
+_GENERATED = 2.0
+# Queries may be this much faster than in the pilot's fast tenth before LoadGen runs out of them.
+_HEADROOM = 1.5
+_OFFLINE_HEADROOM = 1.2
+_OFFLINE_GENERATED = 1.1
+# The rate of a Server test that nobody chose: a share of what one sample after the other allows.
+_SERVER_LOAD = 0.5
+_SERVER_MEMORY = 0.5
+
+
+@dataclass(frozen=True)
+class Pilot:
+    """What a raw loop found: time of one query in ns (fast tenth, median, mean), of `batch` samples; Offline per batch."""
+
+    fast_ns: int
+    median_ns: int
+    mean_ns: float
+    queries: int
+    settled: bool
+    batch: int = 1
+
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> Pilot:
+        """Return the pilot that an earlier process wrote down."""
+        return cls(**document)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A test as it is wanted; `min_queries` None means: what MLCommons' embedded configuration says."""
+
+    scenario: str
+    min_duration_s: float
+    min_queries: int | None
+    samples_per_query: int = 1
+    rate_per_s: float | None = None
+    target_latency_s: float | None = None
+
+
+def wanted_of(job: Job, total_samples: int) -> Wanted:
+    """Return what a job wants of LoadGen."""
+    options = job.scenario.get("options") or {}
+    spec = BY_NAME[str(job.scenario["name"])]
+    assert spec.loadgen is not None
+    quick = bool(options.get("quick"))
+    queries = options.get("queries")
+    if spec.loadgen == "Offline" and queries is None:
+        queries = min(total_samples, QUICK_OFFLINE_SAMPLES if quick else OFFLINE_SAMPLES)
+    return Wanted(
+        scenario=spec.loadgen,
+        min_duration_s=QUICK_DURATION_S if quick else float(options.get("duration_s") or OFFICIAL_DURATION_S),
+        min_queries=None if queries is None else int(queries),
+        samples_per_query=int(options.get("samples_per_query") or 1),
+        rate_per_s=options.get("rate_per_s"),
+        target_latency_s=options.get("target_latency_s"),
+    )
+
+
+@dataclass(frozen=True)
+class Hints:
+    """What LoadGen is told to expect, and the bytes that it takes for that beforehand."""
+
+    expected_ns: int
+    rate_per_s: float
+    memory_bytes: int
+
+
+def hints_of(wanted: Wanted, pilot: Pilot, free_bytes: int) -> Hints:
+    """Return the hints for a test; a rate that nobody chose is one for which `free_bytes` suffice."""
+    if wanted.scenario == "Server":
+        return _server_hints(wanted, pilot, free_bytes)
+    if wanted.scenario == "Offline":
+        rate = _OFFLINE_HEADROOM * pilot.batch / pilot.mean_ns * 1e9
+        samples = max(rate * wanted.min_duration_s * _OFFLINE_GENERATED, wanted.min_queries or 0)
+        return Hints(int(pilot.mean_ns), rate, int(samples * OFFLINE_SAMPLE_BYTES))
+    expected_ns = max(1, int(_HEADROOM * pilot.fast_ns))
+    queries = max(_GENERATED * wanted.min_duration_s * 1e9 / expected_ns, wanted.min_queries or 0)
+    return Hints(expected_ns, 1e9 / expected_ns, int(queries * _query_bytes(wanted)))
+
+
+def _server_hints(wanted: Wanted, pilot: Pilot, free_bytes: int) -> Hints:
+    rate = wanted.rate_per_s
+    if rate is None:
+        affordable = _SERVER_MEMORY * free_bytes / (wanted.min_duration_s * QUERY_BYTES)
+        rate = max(1.0, min(_SERVER_LOAD / pilot.mean_ns * 1e9, affordable))
+    queries = max(rate * wanted.min_duration_s, wanted.min_queries or 0)
+    return Hints(int(pilot.mean_ns), rate, int(queries * QUERY_BYTES))
+
+
+def _query_bytes(wanted: Wanted) -> int:
+    return QUERY_BYTES + (wanted.samples_per_query - 1) * FURTHER_SAMPLE_BYTES
+
+
+def require_memory(wanted: Wanted, hints: Hints, job: Job, used_bytes: int) -> None:
+    """Raise WorkerError when what LoadGen makes beforehand does not fit into the memory of the job."""
+    if hints.memory_bytes + used_bytes <= job.limits.memory_bytes:
+        return
+    raise WorkerError(
+        "loadgen-memory",
+        "LoadGen makes its queries beforehand: {} for {:g} s at this speed, beside the {} in use; the limit is {}".format(
+            in_words(hints.memory_bytes),
+            wanted.min_duration_s,
+            in_words(used_bytes),
+            in_words(job.limits.memory_bytes),
+        ),
+        fault="environment",
+        hint="raise --memory to {} or more, or choose a shorter --duration or --quick{}".format(
+            in_words(-(-(hints.memory_bytes + used_bytes) // (1 << 30)) << 30),
+            ", or a lower --rate" if wanted.scenario == "Server" else "",
+        ),
+    )
