@@ -28,8 +28,8 @@ _DURATION_TOLERANCE_S = 0.01
 _PERCENTILES = {"p50": "50.00", "p90": "90.00", "p99": "99.00", "p99_9": "99.90"}
 _LATENCIES = {"mean": "mean", "min": "min", "max": "max"}
 _HOW = {
-    "Server": "1 + the time that a raw loop takes for what is not the model, over p50; the latency of Server counts "
-    "waiting, so a raw loop can't be compared with it",
+    "Server": "1 + what a raw loop costs a query beside the call, over p50; what LoadGen costs can't be told from "
+    "waiting, which the latency of Server counts",
     "Offline": "time of a sample under LoadGen over its time in a raw loop of the same batches, measured before in the "
     "same process; 1 where LoadGen was not slower",
 }
@@ -142,6 +142,7 @@ def _pilot(values: Mapping[str, Any]) -> dict[str, float]:
     return {
         "median_ns": number(pilot, "median_ns"),
         "mean_ns": number(pilot, "mean_ns"),
+        "overhead_ns": number(values, "loop_overhead_ns"),
         "queries": count(pilot, "queries"),
         "batch": count(pilot, "batch", least=1),
         "settled": pilot.get("settled") is True,
@@ -150,6 +151,8 @@ def _pilot(values: Mapping[str, Any]) -> dict[str, float]:
 
 def _overhead(scenario: str, p50_ns: float, throughput_per_s: float, pilot: Mapping[str, float]) -> float:
     raw_ns = max(1.0, pilot["median_ns"])
+    if scenario == "Server":
+        return 1 + pilot["overhead_ns"] / max(1.0, p50_ns)
     if scenario == "Offline":
         raw_per_s = pilot["batch"] / max(1.0, pilot["mean_ns"]) * 1e9
         return max(1.0, raw_per_s / max(throughput_per_s, 1e-9))

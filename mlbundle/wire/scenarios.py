@@ -175,7 +175,6 @@ SCENARIOS: tuple[ScenarioSpec, ...] = (
             *_LOADGEN,
             Option("rate", "rate_per_s", NUMBER, "Queries a second.  [from a pilot]", least=1e-3, most=1e7),
             _TARGET,
-            Option("find-peak", "find_peak", FLAG, "Find the highest rate that keeps to the target latency."),
         ),
         "Server",
     ),

@@ -27,7 +27,8 @@ from mlbundle.worker.loadgen.sut import Payloads, Signs, SystemUnderTest
 from mlbundle.worker.loadgen.wanted import Hints, Pilot, Wanted, hints_of, require_memory, wanted_of
 from mlbundle.worker.memory import as_shortage, in_words
 from mlbundle.worker.passes import OUTPUT_BYTES, _Progress, peak_memory_bytes
-from mlbundle.worker.scenarios.loop import quiet_interpreter
+from mlbundle.worker.pipeline.build import add_batch_axis
+from mlbundle.worker.scenarios.loop import loop_overhead_ns, quiet_interpreter
 from mlbundle.worker.session import Session
 
 PILOT_S, QUICK_PILOT_S = 3.0, 1.0
@@ -123,7 +124,8 @@ class _Test:
     def _require_log_space(self) -> None:
         """Raise WorkerError where LoadGen's log of all answers would be more than may come back."""
         samples = len(self._session.dataset)
-        answer = self._session.predict(self._one_batch())
+        with self._session.blamed():
+            answer = self._session.predict(self._one_batch())
         sample_bytes = sum(np.asarray(array).nbytes for array in self._session.in_order(answer))
         log_bytes = samples * (_LOGGED_BYTES_A_BYTE * sample_bytes + _LOGGED_BYTES_A_SAMPLE)
         if log_bytes > self._job.limits.out_bytes // 2:
@@ -137,8 +139,7 @@ class _Test:
             )
 
     def _one_batch(self) -> Any:
-        self._samples.load([0])
-        return self._samples.ready[0]
+        return self._session.prepare(add_batch_axis([self._session.pipeline.prepare(0)]))
 
     def _run_test(self, loadgen: Any, pilot: Pilot, hints: Hints) -> SystemUnderTest:
         phase = "accuracy" if self._kind == "accuracy" else "measure"
@@ -255,6 +256,7 @@ class _Test:
             "expected_ns": hints.expected_ns,
             "predicted_memory_bytes": hints.memory_bytes,
             "busy_ns": max(0, sut.ended_ns - sut.begun_ns),
+            "loop_overhead_ns": loop_overhead_ns(),
             "loaded_samples": self._count,
             "peak_memory_bytes": peak_memory_bytes(),
             "framework": self._session.facts,

@@ -92,7 +92,9 @@ class Samples:
         return self.gathered(indices)
 
     def gathered(self, indices: Sequence[int]) -> Any:
-        """Return the outputs for samples that are put together now."""
+        """Return the outputs for samples that are put together now, where the model takes batches."""
+        if not self.batches:
+            return self.answer(indices)
         positions = [self._positions[index] for index in indices]
         if self._gather is None or self._gather.size != len(positions):
             if self._gather is not None and len(positions) < self._gather.size:  # the rest of a query

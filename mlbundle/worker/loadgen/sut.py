@@ -148,13 +148,15 @@ class SystemUnderTest:
         samples, complete, response, signs = self._samples, self._complete, self._response, self._signs
 
         def run(ids: Sequence[int], indices: Sequence[int]) -> None:
-            samples.answer(indices)
-            complete([response(sample, 0, 0) for sample in ids])
-            signs.done(len(ids))
+            if samples.batches:
+                samples.answer(indices)
+                complete([response(sample, 0, 0) for sample in ids])
+                signs.done(len(ids))
+            else:
+                apart(ids, indices)
 
-        if self._payloads is None and samples.batches:
-            return self.guarded(run)
-        return self.guarded(self._in_parts(samples.answer, _WHOLE if samples.batches else 1, 1))
+        apart = self._in_parts(samples.answer, _WHOLE, 1)
+        return self.guarded(run if self._payloads is None else apart)
 
     def chunks(self, size: int) -> Callable[[Sequence[int], Sequence[int]], None]:
         """Return the callback for one query of all samples, answered `size` at a time."""
@@ -162,11 +164,12 @@ class SystemUnderTest:
         return self.guarded(self._in_parts(ask, size, LEAST_COMPLETED))
 
     def _in_parts(
-        self, ask: Callable[[Sequence[int]], Any], size: int, least: int
+        self, ask: Callable[[Sequence[int]], Any], most: int, least: int
     ) -> Callable[[Sequence[int], Sequence[int]], None]:
-        complete, signs = self._complete, self._signs
+        complete, signs, samples = self._complete, self._signs, self._samples
 
         def run(ids: Sequence[int], indices: Sequence[int]) -> None:
+            size = most if samples.batches else 1
             waiting: list[Any] = []
             kept: list[Any] = []
             for start in range(0, len(ids), size):
