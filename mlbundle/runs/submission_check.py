@@ -1,0 +1,293 @@
+"""Checks a tree of results for MLPerf Inference, open division: every rule that can be checked without its round.
+
+Rules: MLCommons' inference submission rules, v6, and gates of our own where the official checker lets through what no
+reader would believe: a result that LoadGen calls INVALID, an error in its log, a test that was shorter than it was to
+be, samples without an answer. What depends on the official model (accuracy target, latency limit, size of the data set)
+is for the official checker.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.errors import UsageError
+from mlbundle.runs.submission_logs import (
+    ACCURACY,
+    DETAIL,
+    MOST_ACCURACY_BYTES,
+    SUMMARY,
+    DetailLog,
+    distinct_samples,
+    file_sha256,
+    read_detail,
+)
+from mlbundle.runs.submission_system import (
+    MEASUREMENT_FIELDS,
+    NOT_STATED,
+    STATUSES,
+    SYSTEM_FIELDS,
+    SYSTEM_TYPES,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline")
+OPEN = "open"
+DRAFT = "DRAFT.md"
+MIN_DURATION_MS = 600_000
+MIN_OFFLINE_SAMPLES = 24_576
+# The wall clock of the log may be set while the test runs; its milliseconds are rounded.
+_CLOCK_SLACK = 0.999
+_SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
+_MOST_FILE_BYTES = 50 << 20
+_MOST_JSON_BYTES = 1 << 20
+_MOST_FILES = 100_000
+_HASH = re.compile(r"^hash=([0-9a-f]{64})$", re.MULTILINE)
+_ACCURACY = re.compile(r"^[A-Za-z0-9 _-]+[=:]\s*[0-9.]+", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What is wrong with a place in the tree; warnings do not make it invalid."""
+
+    place: str
+    message: str
+    severity: str = "error"
+    hint: str | None = None
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the finding as JSON-ready values."""
+        return asdict(self)
+
+
+def why_not(log: DetailLog) -> list[str]:
+    """Return why the performance test of a detail log is no result, in words; empty for one that is."""
+    reasons = []
+    if log.text("effective_test_mode") != "PerformanceOnly":
+        reasons.append(f"LoadGen ran in the mode {log.text('effective_test_mode') or 'unknown'}")
+    if log.text("result_validity") != "VALID":
+        why = log.text("result_invalid_reason").strip()
+        reasons.append(
+            f"LoadGen says {log.text('result_validity') or 'nothing'}" + (f": {why}" if why else "")
+        )
+    reasons += [f"LoadGen reports an error: {error}" for error in log.errors]
+    asked_ms, took_s = log.number("effective_min_duration_ms") or 0, log.duration_s
+    if asked_ms < MIN_DURATION_MS:
+        reasons.append(f"the minimum duration was {asked_ms / 1000:g} s, not {MIN_DURATION_MS // 1000} s")
+    if took_s is None:
+        reasons.append("the log does not say when the test began and ended")
+    elif took_s * 1000 < asked_ms * _CLOCK_SLACK:
+        reasons.append(f"the test took {took_s:g} s, less than its minimum of {asked_ms / 1000:g} s")
+    if log.text("effective_scenario") != "Offline" and log.values.get("early_stopping_met") is not True:
+        reasons.append("the condition for stopping early was not met")
+    if log.text("effective_scenario") == "Offline":
+        samples = log.number("effective_samples_per_query") or 0
+        if samples < MIN_OFFLINE_SAMPLES:
+            reasons.append(f"{samples:.0f} samples, not at least {MIN_OFFLINE_SAMPLES}")
+    return reasons
+
+
+def check_submission(tree: Path) -> list[Finding]:
+    """Return everything that is wrong with a tree, in the order of its places. Raises UsageError when it is none."""
+    if not tree.is_dir():
+        raise UsageError(
+            "there is no such folder", where=str(tree), hint="name the folder that holds `open/`"
+        )
+    return sorted(_Check(tree).run(), key=lambda finding: (finding.place, finding.severity, finding.message))
+
+
+def results_of(tree: Path) -> list[tuple[str, str, str, str]]:
+    """Return (submitter, system, benchmark, scenario) of every result in the open division of a tree."""
+    found = [path for path in tree.glob(f"{OPEN}/*/results/*/*/*") if path.is_dir()]
+    return sorted((path.parts[-5], path.parts[-3], path.parts[-2], path.parts[-1]) for path in found)
+
+
+def _beginning(path: Path) -> bytes:
+    with path.open("rb") as stream:
+        return stream.read(_MOST_JSON_BYTES)
+
+
+class _Check:
+    def __init__(self, tree: Path) -> None:
+        self._tree = tree
+        self._seeds: dict[tuple[Any, ...], str] = {}
+
+    def run(self) -> Iterator[Finding]:
+        yield from self._files()
+        for division in self._folders(self._tree):
+            if division.name == OPEN:
+                for submitter in self._folders(division):
+                    yield from self._submitter(submitter)
+            else:
+                yield self._at(division, "only the open division is checked", hint="put it under open/")
+        if not results_of(self._tree):
+            yield Finding(f"{OPEN}/", "there is no result: open/SUBMITTER/results/SYSTEM/BENCHMARK/SCENARIO")
+
+    def _files(self) -> Iterator[Finding]:
+        for number, path in enumerate(sorted(self._tree.rglob("*"))):
+            if number >= _MOST_FILES:
+                yield Finding("", f"more than {_MOST_FILES} files")
+                return
+            if path.is_symlink() or not (path.is_file() or path.is_dir()):
+                yield self._at(path, "is neither a file nor a folder", hint="put the file itself there")
+            elif path.is_file() and path.stat().st_size > _MOST_FILE_BYTES:
+                yield self._at(path, f"has more than {_MOST_FILE_BYTES >> 20} MiB")
+            elif path.name == DRAFT:
+                yield self._at(path, "this is a draft, not for submission")
+
+    def _submitter(self, folder: Path) -> Iterator[Finding]:
+        for name in ("systems", "results", "src", "documentation"):
+            if not (folder / name).is_dir():
+                severity = "warning" if name == "documentation" else "error"
+                yield self._at(folder / name, "is missing", severity=severity)
+        mapping = folder / "model_mapping.json"
+        if mapping.exists():
+            document = self._json(mapping)
+            if not document or not all(isinstance(name, str) for name in document.values()):
+                yield self._at(mapping, "is no JSON object from names to models of MLPerf")
+        systems = {path.name for path in self._folders(folder / "results")}
+        for path in self._folders(folder / "results"):
+            yield from self._system(folder / "systems" / f"{path.name}.json", folder)
+            for benchmark in self._folders(path):
+                for scenario in self._folders(benchmark):
+                    yield from self._result(scenario)
+        for path in sorted((folder / "systems").glob("*.json")):
+            if path.stem not in systems:
+                yield self._at(path, "is a system without a result", severity="warning")
+
+    def _system(self, path: Path, submitter: Path) -> Iterator[Finding]:
+        if not path.is_file():
+            yield self._at(path, "the description of the system is missing")
+            return
+        document = self._json(path)
+        if document is None:
+            yield self._at(path, "is no JSON object")
+            return
+        for name, meaningful in SYSTEM_FIELDS.items():
+            if name not in document:
+                yield self._at(path, f"the field {name} is missing")
+            elif meaningful and not document[name]:
+                yield self._at(
+                    path, f"the field {name} says nothing", hint="N/A is an answer, so is the text 0"
+                )
+            elif document[name] == NOT_STATED:
+                yield self._at(
+                    path, f"the field {name} is not stated", severity="warning", hint="--details FILE"
+                )
+        expected = {
+            "submitter": (submitter.name.lower(),),
+            "division": (OPEN,),
+            "status": STATUSES,
+            "system_type": (*SYSTEM_TYPES, "edge,datacenter"),
+        }
+        for name, values in expected.items():
+            if name in document and str(document[name]).lower() not in values:
+                yield self._at(path, f"the field {name} is {document[name]!r}, not {' or '.join(values)}")
+
+    def _result(self, folder: Path) -> Iterator[Finding]:
+        if folder.name not in SCENARIOS:
+            yield self._at(folder, f"is no scenario; scenarios are {', '.join(SCENARIOS)}")
+            return
+        yield from self._performance(folder)
+        yield from self._accuracy(folder)
+        for name in ("user.conf", "README.md"):
+            if not (folder / name).is_file() or (folder / name).stat().st_size == 0:
+                yield self._at(folder / name, "is missing or empty")
+        yield from self._measurements(folder / "measurements.json")
+        for test in sorted(folder.glob("TEST*")):
+            if not (test / "performance" / "run_1" / DETAIL).is_file():
+                yield self._at(test, f"has no performance/run_1/{DETAIL}")
+
+    def _performance(self, folder: Path) -> Iterator[Finding]:
+        run = folder / "performance" / "run_1"
+        yield from self._present(run, (SUMMARY, DETAIL))
+        if (run / DETAIL).is_file():
+            log = read_detail(run / DETAIL)
+            yield from (self._at(run / DETAIL, reason) for reason in why_not(log))
+            yield from self._of_the_same(folder, run / DETAIL, log)
+
+    def _accuracy(self, folder: Path) -> Iterator[Finding]:
+        run = folder / "accuracy"
+        yield from self._present(run, (SUMMARY, DETAIL, ACCURACY, "accuracy.txt"))
+        log = DetailLog()
+        if (run / DETAIL).is_file():
+            log = read_detail(run / DETAIL)
+            if log.text("effective_test_mode") != "AccuracyOnly":
+                yield self._at(run / DETAIL, f"LoadGen ran in the mode {log.text('effective_test_mode')}")
+            yield from (self._at(run / DETAIL, f"LoadGen reports an error: {error}") for error in log.errors)
+            yield from self._of_the_same(folder, run / DETAIL, log)
+        yield from self._accuracy_log(run, log)
+
+    def _accuracy_log(self, run: Path, log: DetailLog) -> Iterator[Finding]:
+        path, text = run / ACCURACY, ""
+        if (run / "accuracy.txt").is_file():
+            text = _beginning(run / "accuracy.txt").decode("utf-8", "replace")
+            if not _ACCURACY.search(text):
+                yield self._at(run / "accuracy.txt", "holds no accuracy", hint="accuracy=76.5%")
+            if not _HASH.search(text):
+                yield self._at(
+                    run / "accuracy.txt", f"holds no digest of the whole {ACCURACY}", hint="hash=…"
+                )
+        if not path.is_file():
+            return
+        if path.stat().st_size > MOST_ACCURACY_BYTES:
+            yield self._at(path, f"is not shortened: more than {MOST_ACCURACY_BYTES >> 10} KiB")
+        if b"\n...\n" in _beginning(path):
+            return  # the whole log is elsewhere
+        if (digest := _HASH.search(text)) and digest[1] != file_sha256(path):
+            yield self._at(path, "does not have the digest that accuracy.txt says")
+        wanted = log.number("effective_accuracy_sample_count") or log.number("qsl_reported_total_count")
+        answered = distinct_samples(path)
+        if wanted is not None and answered != wanted:
+            yield self._at(path, f"has answers to {answered} samples of {wanted:.0f}")
+
+    def _of_the_same(self, folder: Path, path: Path, log: DetailLog) -> Iterator[Finding]:
+        scenario = log.text("effective_scenario")
+        if scenario != folder.name:
+            yield self._at(path, f"is a log of the scenario {scenario or 'unknown'}, not {folder.name}")
+        seeds = tuple(log.values.get(f"effective_{name}") for name in _SEEDS)
+        first = self._seeds.setdefault(seeds, self._place(path))
+        if len(self._seeds) > 1 and first == self._place(path):
+            yield self._at(path, "has other seeds than the other logs: of another round, or chosen")
+
+    def _measurements(self, path: Path) -> Iterator[Finding]:
+        document = self._json(path) if path.is_file() else None
+        if document is None:
+            yield self._at(path, "is missing or no JSON object")
+            return
+        for name in MEASUREMENT_FIELDS:
+            if not document.get(name):
+                yield self._at(path, f"the field {name} is missing or says nothing")
+            elif document[name] == NOT_STATED:
+                yield self._at(
+                    path, f"the field {name} is not stated", severity="warning", hint="--details FILE"
+                )
+
+    def _present(self, folder: Path, names: tuple[str, ...]) -> Iterator[Finding]:
+        for name in names:
+            if not (folder / name).is_file():
+                yield self._at(folder / name, "is missing")
+
+    def _json(self, path: Path) -> dict[str, Any] | None:
+        try:
+            if path.stat().st_size > _MOST_JSON_BYTES:
+                return None
+            document = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            return None
+        return document if isinstance(document, dict) else None
+
+    def _folders(self, folder: Path) -> list[Path]:
+        found = sorted(folder.iterdir()) if folder.is_dir() else []
+        return [path for path in found if path.is_dir() and not path.is_symlink() and path.name[0] != "."]
+
+    def _place(self, path: Path) -> str:
+        return str(path.relative_to(self._tree))
+
+    def _at(self, path: Path, message: str, *, severity: str = "error", hint: str | None = None) -> Finding:
+        return Finding(self._place(path), message, severity, hint)

@@ -1,0 +1,129 @@
+"""LoadGen's files as a submission shows them: its detail log, and the accuracy log that rules want cut short.
+
+A detail log is text; lines that begin with `:::MLLOG ` hold a JSON object each, with `key`, `value` and `metadata`
+(`is_error`). Read here apart from what reads it for the result of a run: a checker that shares its reader with what
+it checks finds nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.errors import UsageError
+from mlbundle.files import storage_failed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SUMMARY, DETAIL, ACCURACY = "mlperf_log_summary.txt", "mlperf_log_detail.txt", "mlperf_log_accuracy.json"
+MOST_ACCURACY_BYTES = 10 << 10
+_PREFIX = b":::MLLOG "
+_KEPT_BYTES = 4096
+_CUT = b"\n\n...\n\n"
+_MOST_LINE_BYTES = 64 << 20
+_MOST_ERRORS = 100
+_PIECE_BYTES = 1 << 20
+_SAMPLE = re.compile(rb'"qsl_idx"\s*:\s*(\d{1,12})')
+_MOMENT = "%m-%d-%Y %H:%M:%S.%f"
+
+
+@dataclass(frozen=True)
+class DetailLog:
+    """The last value of each key that is no list, and the texts of all errors."""
+
+    values: dict[str, Any] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
+
+    def number(self, key: str) -> float | None:
+        """Return a number, None where there is none."""
+        value = self.values.get(key)
+        return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    def text(self, key: str) -> str:
+        """Return a text, empty where there is none."""
+        value = self.values.get(key)
+        return value if isinstance(value, str) else ""
+
+    @property
+    def duration_s(self) -> float | None:
+        """How long the test took by the clock on the wall, None where the log does not say."""
+        try:
+            begin, end = (datetime.strptime(self.text(f"power_{at}"), _MOMENT) for at in ("begin", "end"))  # noqa: DTZ007
+        except ValueError:
+            return None
+        return (end - begin).total_seconds()
+
+
+def read_detail(path: Path) -> DetailLog:
+    """Read a detail log; what is no line of LoadGen's is passed over. Raises UsageError when it can't be read."""
+    values: dict[str, Any] = {}
+    errors: list[str] = []
+    try:
+        with path.open("rb") as stream:
+            while line := stream.readline(_MOST_LINE_BYTES):
+                _take(line, values, errors)
+    except OSError as error:
+        raise UsageError(f"the log can't be read: {error.strerror}", where=str(path)) from error
+    return DetailLog(values, errors)
+
+
+def _take(line: bytes, values: dict[str, Any], errors: list[str]) -> None:
+    if not line.startswith(_PREFIX):
+        return
+    try:
+        entry = json.loads(line.removeprefix(_PREFIX))
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):
+        return
+    value, metadata = entry.get("value"), entry.get("metadata")
+    if isinstance(value, str | int | float):
+        values[entry["key"]] = value
+    if isinstance(metadata, dict) and metadata.get("is_error") is True and len(errors) < _MOST_ERRORS:
+        errors.append(str(value)[:500])
+
+
+def distinct_samples(path: Path) -> int:
+    """Return how many samples of the data set an accuracy log has an answer for. Raises StorageFailed."""
+    found: set[bytes] = set()
+    rest = b""
+    try:
+        with path.open("rb") as stream:
+            while piece := stream.read(_PIECE_BYTES):
+                text = rest + piece
+                matches = list(_SAMPLE.finditer(text))
+                # A number at the very end may go on in the next piece.
+                found.update(match[1] for match in matches if match.end() < len(text))
+                done = [match.end() for match in matches if match.end() < len(text)]
+                rest = text[max([len(text) - 64, *done[-1:]]) :]
+    except OSError as error:
+        raise storage_failed(error, path) from error
+    found.update(match[1] for match in _SAMPLE.finditer(rest))
+    return len(found)
+
+
+def file_sha256(path: Path) -> str:
+    """Return the digest of a file, in hex. Raises StorageFailed."""
+    try:
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise storage_failed(error, path) from error
+
+
+def shortened(path: Path) -> bytes:
+    """Return an accuracy log as a submission may hold it: whole up to 10 KiB, else its beginning and its end."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(MOST_ACCURACY_BYTES + 1)
+            if len(head) <= MOST_ACCURACY_BYTES:
+                return head
+            stream.seek(-_KEPT_BYTES, 2)
+            return head[:_KEPT_BYTES] + _CUT + stream.read()
+    except OSError as error:
+        raise storage_failed(error, path) from error

@@ -1,0 +1,462 @@
+"""Trees of results for MLPerf Inference: what they hold, which runs are refused, what the check finds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mlbundle.cli.main import main
+from mlbundle.resources import load_schema
+from mlbundle.runs.submission_check import check_submission
+from mlbundle.runs.submission_logs import DetailLog, distinct_samples, read_detail, shortened
+from mlbundle.runs.submission_system import SYSTEM_FIELDS, describe_system
+
+SEEDS = {
+    "qsl_rng_seed": 2085463073848966840,
+    "sample_index_rng_seed": 274721543904,
+    "schedule_rng_seed": 16159082,
+}
+SAMPLES = 360
+
+
+def detail(scenario: str, **values: Any) -> str:
+    """A detail log in LoadGen's format; `errors` is a list of texts."""
+    errors = values.pop("errors", [])
+    known = {
+        "loadgen_version": "6.0.17 @ d6147c7eb7",
+        "qsl_reported_total_count": SAMPLES,
+        "requested_scenario": scenario,
+        "requested_min_duration_ms": 600_000,
+        "requested_single_stream_expected_latency_ns": 50_000,
+        "effective_scenario": scenario,
+        "effective_test_mode": "PerformanceOnly",
+        "effective_samples_per_query": 30_000 if scenario == "Offline" else 1,
+        "effective_min_duration_ms": 600_000,
+        "effective_accuracy_sample_count": SAMPLES,
+        **{f"effective_{name}": seed for name, seed in SEEDS.items()},
+        "loaded_qsl_set": [1, 2, 3],
+        "power_begin": "11-21-2026 23:55:00.000",
+        "power_end": "11-22-2026 00:05:00.250",
+        "result_validity": "VALID",
+        "early_stopping_met": True,
+        **values,
+    }
+    rows = [(key, value, False) for key, value in known.items()] + [
+        ("error_runtime", text, True) for text in errors
+    ]
+    lines = [
+        json.dumps({"key": key, "value": value, "time_ms": 0.5, "namespace": "mlperf::logging",
+                    "event_type": "POINT_IN_TIME", "metadata": {"is_error": bad, "is_warning": False}})
+        for key, value, bad in rows
+    ]  # fmt: skip
+    return "".join(f":::MLLOG {line}\n" for line in lines)
+
+
+def accuracy_log(samples: int = SAMPLES) -> str:
+    rows = [f'{{ "seq_id" : {n}, "qsl_idx" : {n}, "data" : "00000000" }}' for n in range(samples)]
+    return "[\n" + ",\n".join(rows) + "\n]\n"
+
+
+MACHINE = {
+    "system": "Linux",
+    "kernel": "6.1.0",
+    "cpu_model": "Some CPU",
+    "cpu_count": 8,
+    "memory_bytes": 64 << 30,
+    "cpu": {
+        "sockets": 1,
+        "cores": 4,
+        "max_khz": 3_500_000,
+        "caches": [{"level": 2, "type": "unified", "size_bytes": 1 << 20, "shared_by": 1}],
+        "virtual": False,
+    },
+}
+NAMES = {
+    "SingleStream": "single-stream",
+    "MultiStream": "multi-stream",
+    "Server": "server",
+    "Offline": "offline",
+}
+
+
+def record_of(run_id: str, scenario: str, options: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {
+        "schema": "mlbundle/run/v1",
+        "run_id": run_id,
+        "status": "completed",
+        "validity": {"valid": True, "reasons": []},
+        "bundle": {"name": "Digits CNN", "version": "1.0.0", "manifest_digest": "sha256:aa", "set_digest": "sha256:bb"},
+        "framework": {"name": "onnxruntime", "version": "1.31.1", "variant": "onnxruntime"},
+        "accelerator": "cpu",
+        "runtime": "docker",
+        "isolation": "pinned",
+        "image": {"ref": "mlbundle/onnxruntime:1", "index_digest": None, "manifest_digest": None, "config_digest": "sha256:cc"},
+        "worker": {"version": "0.1.0", "sha256": "dd"},
+        "environment": {"machine": MACHINE, "worker": {"python": "3.11.2"}, "engine": {"kind": "docker", "version": "20.10"}},
+        "scenario": {"name": NAMES.get(scenario, scenario), "options": options},
+        "trace_level": "none",
+        "result": None,
+        "accuracy": {"metric": "top1", "value": 0.975, "samples": SAMPLES},
+        "resources": {},
+        "passes": [],
+        "phases_s": {},
+        "files": {},
+        "error": None,
+        "command": "mlbundle run digits-cnn --scenario single-stream",
+        "started_at": "2026-11-21T23:54:00.000Z",
+        "finished_at": "2026-11-22T00:06:00.000Z",
+        "mlbundle_version": "0.1.0",
+        **changes,
+    }  # fmt: skip
+
+
+class Runs:
+    """Makes up runs in a data folder."""
+
+    def __init__(self, home: Path) -> None:
+        self.folder = home / "data" / "runs"
+        self._count = 0
+
+    def add(self, scenario: str = "SingleStream", *, log: dict[str, Any] | None = None, answers: int = SAMPLES,
+            tests: tuple[str, ...] = (), options: dict[str, Any] | None = None, **changes: Any) -> str:  # fmt: skip
+        self._count += 1
+        run_id = f"20261121T23540{self._count}Z-00000{self._count}"
+        folder = self.folder / run_id
+        for kind in ("performance", "accuracy", *tests):
+            logs = folder / "loadgen" / kind
+            logs.mkdir(parents=True)
+            (logs / "mlperf_log_summary.txt").write_text("MLPerf Results Summary\n")
+            (logs / "mlperf_log_trace.json").touch()
+            mode = {"effective_test_mode": "AccuracyOnly"} if kind == "accuracy" else (log or {})
+            (logs / "mlperf_log_detail.txt").write_text(detail(scenario, **mode))
+        (folder / "loadgen/accuracy/mlperf_log_accuracy.json").write_text(accuracy_log(answers))
+        (folder / "loadgen/performance/mlperf_log_accuracy.json").write_text("[]")
+        job = {"model": {"files": {"graph": "assets/model.onnx"}, "inputs": [{"element_type": "float32"}]}}
+        (folder / "job.json").write_text(json.dumps(job))
+        (folder / "record.json").write_text(json.dumps(record_of(run_id, scenario, options or {}, **changes)))
+        return run_id
+
+
+@pytest.fixture
+def runs(home: Path) -> Runs:
+    return Runs(home)
+
+
+@pytest.fixture
+def submit(capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    """Run `mlbundle submission …`; returns the status and the document on stdout."""
+
+    def run(*arguments: str | Path) -> tuple[int, dict[str, Any]]:
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as ended:
+            main(["submission", *map(str, arguments), "--json"])
+        return int(ended.value.code or 0), json.loads(capsys.readouterr().out)
+
+    return run
+
+
+WHO = ("--submitter", "acme", "--system-name", "box")
+
+
+@pytest.fixture
+def tree(runs: Runs, submit, tmp_path: Path) -> Path:
+    """A tree without an error of two scenarios."""
+    out = tmp_path / "tree"
+    status, found = submit(runs.add("SingleStream", tests=("TEST01",)), runs.add("Offline"), "-o", out, *WHO)
+    assert (status, found["valid"]) == (0, True), found
+    return out
+
+
+def errors(tree: Path) -> dict[str, str]:
+    return {found.place: found.message for found in check_submission(tree) if found.severity == "error"}
+
+
+def test_the_tree_is_the_one_that_the_rules_describe(tree: Path) -> None:
+    root = tree / "open" / "acme"
+    files = {str(path.relative_to(root)) for path in root.rglob("*") if path.is_file()}
+    results = {name for name in files if name.startswith("results/")}
+    offline = {
+        name.removeprefix("results/box/digits-cnn/Offline/") for name in results if "/Offline/" in name
+    }
+    assert offline == {
+        "performance/run_1/mlperf_log_summary.txt",
+        "performance/run_1/mlperf_log_detail.txt",
+        "performance/run_1/mlperf_log_accuracy.json",
+        "accuracy/mlperf_log_summary.txt",
+        "accuracy/mlperf_log_detail.txt",
+        "accuracy/mlperf_log_accuracy.json",
+        "accuracy/accuracy.txt",
+        "measurements.json",
+        "user.conf",
+        "README.md",
+    }
+    assert "results/box/digits-cnn/SingleStream/TEST01/performance/run_1/mlperf_log_detail.txt" in results
+    assert {"systems/box.json", "src/README.md", "documentation/box/digits-cnn/Offline/record.json"} <= files
+    assert not [path for path in tree.parent.iterdir() if path.name.startswith(".")]
+
+
+def test_loadgens_logs_are_as_it_wrote_them(tree: Path, runs: Runs) -> None:
+    run = next(path for path in runs.folder.iterdir() if (path / "loadgen" / "TEST01").is_dir())
+    result = tree / "open/acme/results/box/digits-cnn/SingleStream"
+    for name in ("mlperf_log_detail.txt", "mlperf_log_summary.txt"):
+        for ours, theirs in (("performance", "performance/run_1"), ("accuracy", "accuracy")):
+            assert (result / theirs / name).read_bytes() == (run / "loadgen" / ours / name).read_bytes()
+    whole = (run / "loadgen/accuracy/mlperf_log_accuracy.json").read_bytes()
+    short = (result / "accuracy/mlperf_log_accuracy.json").read_bytes()
+    assert len(whole) > 10 << 10 >= len(short)
+    assert whole.startswith(short.partition(b"\n\n...\n")[0])
+    text = (result / "accuracy/accuracy.txt").read_text()
+    # The patterns by which MLCommons' checker finds both.
+    assert re.match(r"^accuracy=([\d\.]+).*", text.splitlines()[0])[1] == "97.500"  # type: ignore[index]
+    assert re.search(r"^hash=([\w\d]+)$", text, re.M)[1] == hashlib.sha256(whole).hexdigest()  # type: ignore[index]
+
+
+def test_the_descriptions_have_all_their_fields(tree: Path) -> None:
+    system = json.loads((tree / "open/acme/systems/box.json").read_text())
+    assert system.keys() == SYSTEM_FIELDS.keys()
+    assert len(system) == 35
+    assert all(isinstance(value, str) for value in system.values()), (
+        "a number 0 says nothing to the official checker"
+    )
+    assert (system["accelerators_per_node"], system["accelerator_model_name"]) == ("0", "N/A")
+    assert system["host_memory_capacity"] == "64.0 GiB"
+    assert system["framework"] == "onnxruntime 1.31.1"
+    measured = json.loads((tree / "open/acme/results/box/digits-cnn/Offline/measurements.json").read_text())
+    assert measured["input_data_types"] == "float32"
+    assert measured["starting_weights_filename"] == "model.onnx"
+    conf = (tree / "open/acme/results/box/digits-cnn/SingleStream/user.conf").read_text()
+    assert "digits-cnn.SingleStream.min_duration = 600000\n" in conf
+    assert "digits-cnn.SingleStream.target_latency = 0.05\n" in conf
+
+
+def test_what_nobody_stated_is_a_warning_until_somebody_states_it(runs: Runs, submit, tmp_path: Path) -> None:
+    run = runs.add()
+    status, found = submit(run, "-o", tmp_path / "one", *WHO)
+    jsonschema.validate(found, load_schema("submission"))
+    warned = {problem["message"] for problem in found["problems"]}
+    assert status == 0
+    assert "the field cooling is not stated" in warned
+    assert "the field retraining is not stated" in warned
+    names = [message.split()[2] for message in warned]
+    details = tmp_path / "details.yml"
+    details.write_text("".join(f"{name}: no\n" for name in names))
+    status, found = submit(run, "-o", tmp_path / "two", *WHO, "--details", details, "--benchmark", "resnet50")
+    assert (status, found["problems"]) == (0, [])
+    mapping = json.loads((tmp_path / "two/open/acme/model_mapping.json").read_text())
+    assert mapping == {"digits-cnn": "resnet50"}
+    assert json.loads((tmp_path / "two/open/acme/systems/box.json").read_text())["cooling"] == "no"
+
+
+BAD_LOGS: dict[str, tuple[dict[str, Any], str]] = {
+    "invalid": ({"result_validity": "INVALID", "result_invalid_reason": "too slow"}, "LoadGen says INVALID: too slow"),
+    "error": ({"errors": ["Ran out of queries"]}, "LoadGen reports an error: Ran out of queries"),
+    "quick": ({"effective_min_duration_ms": 2000}, "the minimum duration was 2 s, not 600 s"),
+    "short": ({"power_end": "11-21-2026 23:55:00.860"}, "the test took 0.86 s, less than its minimum of 600 s"),
+    "early": ({"early_stopping_met": False}, "the condition for stopping early was not met"),
+    "no end": ({"power_end": "?"}, "the log does not say when the test began and ended"),
+    "mode": ({"effective_test_mode": "SubmissionRun"}, "LoadGen ran in the mode SubmissionRun"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD_LOGS)
+def test_runs_that_are_no_results_are_refused(runs: Runs, submit, tmp_path: Path, name: str) -> None:
+    values, reason = BAD_LOGS[name]
+    good, bad = runs.add("Offline"), runs.add("SingleStream", log=values)
+    status, error = submit(good, bad, "-o", tmp_path / "tree", *WHO)
+    assert (status, error["reference"]) == (1, "check-failed")
+    assert error["context"] == [f"{bad}: {reason}"]
+    assert not (tmp_path / "tree").exists()
+    status, found = submit(good, bad, "-o", tmp_path / "tree", *WHO, "--allow-invalid")
+    assert (status, found["draft"], found["valid"]) == (0, True, False)
+    found_now = errors(tmp_path / "tree")
+    assert "draft" in found_now["open/acme/DRAFT.md"]
+    assert (
+        found_now["open/acme/results/box/digits-cnn/SingleStream/performance/run_1/mlperf_log_detail.txt"]
+        == reason
+    )
+    assert reason in (tmp_path / "tree/open/acme/results/box/digits-cnn/SingleStream/README.md").read_text()
+
+
+BAD_RECORDS: dict[str, tuple[dict[str, Any], str]] = {
+    "failed": ({"status": "failed"}, "the run is failed"),
+    "quick": ({"options": {"quick": True}}, "it was a quick run"),
+    "busy": ({"validity": {"valid": False, "reasons": ["others measured"]}}, "others measured"),
+    "no accuracy": ({"accuracy": None}, "its accuracy is not known"),
+    "answers": ({"answers": 359}, "the accuracy test answered 359 samples of 360"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_RECORDS)
+def test_what_the_record_knows_counts_too(runs: Runs, submit, tmp_path: Path, name: str) -> None:
+    changes, reason = BAD_RECORDS[name]
+    status, error = submit(runs.add(**changes), "-o", tmp_path / "tree", *WHO)
+    assert status == 1
+    assert [line.partition(": ")[2] for line in error["context"]] == [reason]
+
+
+def test_runs_that_can_not_become_a_tree_are_usage_errors(runs: Runs, submit, tmp_path: Path) -> None:
+    first, second = runs.add(), runs.add()
+    online = runs.add("online")
+    lost = runs.add("Server")
+    shutil.rmtree(runs.folder / lost / "loadgen" / "accuracy")
+    mixed = runs.add("Offline", log={"effective_scenario": "Server"})
+    other = runs.add("Server", environment={"machine": {**MACHINE, "cpu_count": 4}})
+    out = ("-o", tmp_path / "tree")
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "mine").touch()
+    cases = [
+        ((online, *out, *WHO), "only LoadGen's results"),
+        ((lost, *out, *WHO), "has no loadgen/accuracy"),
+        ((mixed, *out, *WHO), "is of Server, not Offline"),
+        ((first, second, *out, *WHO), "are both SingleStream"),
+        ((first, other, *out, *WHO), "not of one system"),
+        ((first, *out, "--submitter", "../x", "--system-name", "box"), "can't be the name of a folder"),
+        ((first, *out, *WHO, "--benchmark", "other=resnet"), "none of the runs is of 'other'"),
+        ((first, *out, *WHO, "--benchmark", "x="), "names nothing"),
+        ((first, "-o", full, *WHO), "there is something already"),
+    ]
+    for arguments, message in cases:
+        status, error = submit(*arguments)
+        assert (status, error["schema"]) == (2, "mlbundle/error/v1"), error
+        assert message in error["message"], error
+    assert not (tmp_path / "tree").exists()
+    assert [path.name for path in full.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("colour: red", "no such field: colour"), ("submitter: me", "no such field"), ("- a", "fields with values"),
+     ("cooling: [air]", "a text or a number"), ("a: b: c", "can't be read")],
+)  # fmt: skip
+def test_details_that_make_no_sense_are_refused(
+    runs: Runs, submit, tmp_path: Path, text: str, message: str
+) -> None:
+    (tmp_path / "details.yml").write_text(text)
+    status, error = submit(runs.add(), "-o", tmp_path / "t", *WHO, "--details", tmp_path / "details.yml")
+    assert (status, message in error["message"]) == (2, True), error
+
+
+def change(path: Path, **fields: Any) -> None:
+    document = json.loads(path.read_text()) | fields
+    path.write_text(json.dumps({name: value for name, value in document.items() if value is not None}))
+
+
+def test_the_check_finds_every_problem_at_once(tree: Path, submit) -> None:
+    root = tree / "open/acme"
+    offline, single = (root / "results/box/digits-cnn" / name for name in ("Offline", "SingleStream"))
+    change(
+        root / "systems/box.json",
+        cooling=None,
+        number_of_nodes=0,
+        submitter="other",
+        status="soon",
+        system_type="x",
+    )
+    change(offline / "measurements.json", retraining="", weight_data_types=None)
+    shutil.rmtree(root / "src")
+    (offline / "user.conf").write_text("")
+    (offline / "performance/run_1/mlperf_log_summary.txt").unlink()
+    (single / "README.md").unlink()
+    (single / "README.md").symlink_to("/etc/hostname")
+    (single / "accuracy/mlperf_log_accuracy.json").write_text(accuracy_log(SAMPLES - 1))
+    (single / "accuracy/mlperf_log_detail.txt").write_text(
+        detail("Server", effective_test_mode="PerformanceOnly")
+    )
+    (single / "TEST01/performance/run_1/mlperf_log_detail.txt").unlink()
+    other = detail("Offline", effective_samples_per_query=24_575, effective_qsl_rng_seed=1)
+    (offline / "performance/run_1/mlperf_log_detail.txt").write_text(other)
+    (offline / "accuracy/accuracy.txt").write_text("good")
+    shutil.copytree(offline, offline.with_name("offline"))
+    (tree / "closed").mkdir()
+    (root / "systems/gone.json").write_text("{}")
+    (root / "model_mapping.json").write_text("[]")
+    status, found = submit("check", tree)
+    jsonschema.validate(found, load_schema("submission"))
+    assert (status, found["valid"]) == (1, False)
+    messages = {f"{p['place'].removeprefix('open/acme/')}: {p['message']}" for p in found["problems"]}
+    accuracy = "results/box/digits-cnn/SingleStream/accuracy"
+    wanted = {
+        "closed: only the open division is checked",
+        "src: is missing",
+        "model_mapping.json: is no JSON object from names to models of MLPerf",
+        "systems/gone.json: is a system without a result",
+        "systems/box.json: the field cooling is missing",
+        "systems/box.json: the field number_of_nodes says nothing",
+        "systems/box.json: the field submitter is 'other', not acme",
+        "systems/box.json: the field status is 'soon', not available or preview or rdi",
+        "results/box/digits-cnn/Offline/user.conf: is missing or empty",
+        "results/box/digits-cnn/Offline/measurements.json: the field retraining is missing or says nothing",
+        "results/box/digits-cnn/Offline/measurements.json: the field weight_data_types is missing or says nothing",
+        "results/box/digits-cnn/Offline/performance/run_1/mlperf_log_summary.txt: is missing",
+        "results/box/digits-cnn/Offline/performance/run_1/mlperf_log_detail.txt: 24575 samples, not at least 24576",
+        "results/box/digits-cnn/Offline/accuracy/accuracy.txt: holds no accuracy",
+        "results/box/digits-cnn/offline: is no scenario; scenarios are SingleStream, MultiStream, Server, Offline",
+        "results/box/digits-cnn/SingleStream/README.md: is neither a file nor a folder",
+        "results/box/digits-cnn/SingleStream/TEST01: has no performance/run_1/mlperf_log_detail.txt",
+        f"{accuracy}/mlperf_log_accuracy.json: is not shortened: more than 10 KiB",
+        f"{accuracy}/mlperf_log_accuracy.json: does not have the digest that accuracy.txt says",
+        f"{accuracy}/mlperf_log_accuracy.json: has answers to 359 samples of 360",
+        f"{accuracy}/mlperf_log_detail.txt: LoadGen ran in the mode PerformanceOnly",
+        f"{accuracy}/mlperf_log_detail.txt: is a log of the scenario Server, not SingleStream",
+    }
+    assert wanted <= messages, wanted - messages
+    assert any("has other seeds" in message for message in messages)
+
+
+def test_a_folder_that_is_no_tree_is_told(submit, tmp_path: Path) -> None:
+    assert submit("check", tmp_path / "gone")[0] == 2
+    status, found = submit("check", tmp_path)
+    assert status == 1
+    assert "there is no result" in found["problems"][0]["message"]
+
+
+def test_gpus_are_described_where_the_run_was_on_them() -> None:
+    gpu = {"name": "Big GPU", "memory_bytes": 80 << 30, "max_sm_mhz": 1980, "driver": "570.1"}
+    environment = {"machine": {**MACHINE, "gpus": [gpu, gpu]}}
+    record = record_of("r", "Offline", {}, accelerator="gpu", environment=environment)
+    found = describe_system(record, {}, {})
+    assert (found["accelerators_per_node"], found["accelerator_model_name"]) == ("2", "Big GPU")
+    assert found["accelerator_memory_capacity"] == "80.0 GiB"
+    assert found["accelerator_interconnect"] == "not stated"
+    assert "NVIDIA driver 570.1" in found["other_software_stack"]
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_are_a_log_that_says_nothing_or_something(content: bytes) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "log"
+        path.write_bytes(b":::MLLOG " + content + b'\n:::MLLOG {"key": "a", "value": 7, "metadata": {}}\n')
+        log = read_detail(path)
+        assert isinstance(log, DetailLog)
+        assert all(isinstance(value, str | int | float) for value in log.values.values())
+        if b"\n" not in content:
+            assert log.number("a") == 7
+
+
+@given(st.integers(0, 3000), st.integers(0, 2**39))
+def test_samples_are_counted_across_the_pieces_of_a_file(count: int, first: int) -> None:
+    import tempfile
+
+    from mlbundle.runs import submission_logs
+
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(submission_logs, "_PIECE_BYTES", 97)
+        path = Path(folder) / "log"
+        count = min(count, 40)
+        path.write_text(
+            "".join(f'{{ "qsl_idx" : {first + n}, "data" : "" }}\n' for n in [*range(count), *range(count)])
+        )
+        assert distinct_samples(path) == count
+        assert shortened(path) == path.read_bytes()
