@@ -32,12 +32,12 @@ class Bracket:
         return self.missed - self.kept <= RESOLUTION * self.missed
 
     def trials_left(self, done: int) -> int:
-        """Return how many more trials there can be."""
-        if self.narrow:
-            return 0
-        halvings = math.ceil(math.log2((self.missed - self.kept) / (RESOLUTION * self.missed)))
-        # The upper end moves down as well, and with it what is narrow: one more may be needed.
-        return min(MOST_TRIALS - done, halvings + (1 if self.kept else 0))
+        """Return how many more trials there can be at most."""
+        left = MOST_TRIALS - done
+        if self.narrow or not self.kept:
+            return 0 if self.narrow else left
+        # Each trial halves it, and it is narrow at the latest when it is so beside its lower end.
+        return min(left, math.ceil(math.log2((self.missed - self.kept) / (RESOLUTION * self.kept))))
 
 
 def find_peak(

@@ -23,6 +23,8 @@ from mlbundle.worker.scenarios.peak import Trial, find_peak
 TRIAL_S = 1.0
 # A trial sees about this many queries beyond its percentile, if the measurement itself lasts long enough for them.
 TRIAL_TAIL = 10
+# A queue that is to miss a target must have the time to get there: a trial lasts this many times the target.
+TRIAL_TARGETS = 100
 # A peak that its measurement does not confirm is lowered by this factor and measured again, a few times.
 STEP_DOWN = 0.95
 MOST_CONFIRMATIONS = 3
@@ -112,7 +114,9 @@ class PoissonScenario:
     def try_rate(self, subject: Subject, rate: float, number: int) -> Trial:
         """Try a rate for a short while."""
         tail = TRIAL_TAIL / (1 - self._percentile / 100)
-        duration_s = min(self._duration_s, max(TRIAL_S, tail / rate))
+        assert self.target_ns is not None
+        fitting_s = max(TRIAL_S, tail / rate, TRIAL_TARGETS * self.target_ns / 1e9)
+        duration_s = min(self._duration_s, fitting_s)
         arrivals = poisson_arrivals(rate, (subject.seed, 1, number), duration_s=duration_s)
         schedule = Schedule(arrivals, round(duration_s * 1e9), rate)
         return self.judge(schedule, self._run(subject, schedule, "warm-up"))
