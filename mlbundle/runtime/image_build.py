@@ -152,8 +152,8 @@ class _Build:
         try:
             self._log.parent.mkdir(parents=True, exist_ok=True)
             self._ensure_base()
-            before = inspect_image(self._client, self._plan.ref)
-            return self._record(self._build_with(self._wheelhouse(wheelhouse)), before)
+            image = self._build_with(self._wheelhouse(wheelhouse))
+            return self._record(image, self._name(image))
         except (docker.errors.APIError, requests.exceptions.RequestException) as error:
             raise self._failed(str(getattr(error, "explanation", None) or error)) from error
         except OSError as error:
@@ -268,7 +268,6 @@ class _Build:
             answer = self._api.build(
                 fileobj=context,
                 custom_context=True,
-                tag=None if target else self._plan.ref,
                 target=target,
                 buildargs=self._plan.arguments(),
                 labels=None if target else self._labels,
@@ -314,14 +313,23 @@ class _Build:
                 self._layers.add(found[1])
             self._reused = line == _CACHED
 
-    def _record(self, image: str, before: dict[str, Any] | None) -> BuiltImage:
-        """Write the image into the lock; `before` is the one that had its name."""
+    def _name(self, image: str) -> str | None:
+        """Give the image its name; returns the new one of the image that had it and has no other."""
         facts = self._api.inspect_image(image)
-        other = before is not None and before["Id"] != facts["Id"]
-        kept_as = keep_name(self._client, before, self._plan.ref) if before is not None and other else None
+        self._check_architecture(facts, self._plan.ref)
+        # Not by the engine at the end of the build: another build may have taken the name since this one began.
+        before = inspect_image(self._client, self._plan.ref)
+        repository, tag = _split_ref(self._plan.ref)
+        self._api.tag(image, repository, tag, force=True)
+        if before is None or before["Id"] == facts["Id"]:
+            return None
+        kept_as = keep_name(self._client, before, self._plan.ref)
         if kept_as is not None:
             self._report(f"the image that had the name before is kept as {kept_as}")
-        self._check_architecture(facts, self._plan.ref)
+        return kept_as
+
+    def _record(self, image: str, kept_as: str | None) -> BuiltImage:
+        facts = self._api.inspect_image(image)
         built_at = datetime.now(UTC).isoformat(timespec="seconds")
         entry = LockedImage(
             ref=self._plan.ref,

@@ -55,7 +55,7 @@ class Engine:
         self._builds = iter(builds)
 
     def inspect_image(self, name: str) -> dict[str, object]:
-        identifier = self.tags.get(name, MADE if name == MADE else OTHER if name == OTHER else None)
+        identifier = self.tags.get(name, name if name in {MADE, OTHER} else None)
         if identifier is None and name != "base:1":
             raise docker.errors.ImageNotFound(name)
         tags = [tag for tag, target in self.tags.items() if target == identifier]
@@ -86,14 +86,11 @@ class Engine:
     def tag(self, identifier: str, repository: str, tag: str, *, force: bool) -> None:
         self.tags[f"{repository}:{tag}"] = identifier
 
-    def build(self, *, fileobj: io.IOBase, tag: str, **options: object) -> Iterator[dict[str, Any]]:
+    def build(self, *, fileobj: io.IOBase, **options: object) -> Iterator[dict[str, Any]]:
         with tarfile.open(fileobj=fileobj) as context:  # type: ignore[call-overload]
             members = [(m.name, context.extractfile(m)) for m in context]
             self.contexts.append({name: stream.read() for name, stream in members if stream})
-        for item in next(self._builds):
-            if "aux" in item:
-                self.tags[tag] = item["aux"]["ID"]
-            yield item
+        yield from next(self._builds)
 
     def close(self) -> None: ...
 
