@@ -72,7 +72,9 @@ def command() -> None:
 @network_options
 @output.format_options()
 def run(reference: str, output_format: str, yes: bool, dry_run: bool, **chosen: Any) -> int:
-    """Run every combination of the values given, for a bundle REFERENCE or a MATRIX (YAML of schema mlbundle/sweep/v1).
+    """Run every combination of the values given.
+
+    REFERENCE is a bundle, as for `mlbundle run`; MATRIX is a YAML file of schema mlbundle/sweep/v1 that names one.
 
     --scenario, --framework, --runtime, --accelerator, --arch, --threads, --seed and the options of scenarios that take
     a number or a duration take lists: --framework onnxruntime,torch --batch-sizes 1,8. An option makes cells only of
@@ -112,9 +114,9 @@ def run(reference: str, output_format: str, yes: bool, dry_run: bool, **chosen: 
 @click.argument("sweep", shell_complete=_complete_sweep)
 @output.format_options()
 def resume(sweep: str, output_format: str) -> int:
-    """Go on with a SWEEP that was stopped: with the cells that have no result yet.
+    """Go on with a sweep that was stopped.
 
-    SWEEP is an id, the beginning of one, or `latest`. A cell that has a result or failed by its own fault is not run
+    The cells that have no result yet are run. SWEEP is an id, the beginning of one, or `latest`. A cell that has a result or failed by its own fault is not run
     again; one that lacked something is.
     """
     from mlbundle.config import load_settings
@@ -153,7 +155,10 @@ def list_(output_format: str) -> None:
 @click.option("--plan", "only_plan", is_flag=True, help="Show the command of each cell instead of results.")
 @output.format_options()
 def show(sweep: str, only_plan: bool, output_format: str) -> None:
-    """Show the results of a SWEEP so far: an id, the beginning of one, or `latest`."""
+    """Show the results of a sweep so far.
+
+    SWEEP is an id, the beginning of one, or `latest`.
+    """
     from mlbundle.config import load_settings
     from mlbundle.runs.sweep_state import find_sweep
 
@@ -171,7 +176,10 @@ def show(sweep: str, only_plan: bool, output_format: str) -> None:
 @click.argument("sweep", shell_complete=_complete_sweep)
 @output.format_options("table", "json")
 def rm(sweep: str, output_format: str) -> None:
-    """Remove a SWEEP: its plan and its log. Its runs are kept (`mlbundle runs rm` removes them)."""
+    """Remove a sweep; its runs are kept.
+
+    SWEEP is an id, the beginning of one, or `latest`. `mlbundle runs rm` removes runs.
+    """
     from mlbundle.config import load_settings
     from mlbundle.runs.sweep_state import find_sweep, remove_sweep
 
@@ -403,7 +411,7 @@ def _show_results(folder: SweepFolder, plan: SweepPlan, output_format: str) -> N
 def _flat(document: dict[str, Any], axes: list[str]) -> dict[str, Any]:
     values, error = document["values"], document["error"] or {}
     found = {"cell": document["cell"], "round": document["round"]}
-    found |= {f"axis {name}": values.get(name) for name in axes}
+    found |= {f"axis {name}": values.get(name) for name in axes if name != "scenario"}
     found |= {name: value for name, value in document.items() if name not in {*found, "values", "error"}}
     return {**found, "error": error.get("message")}
 
