@@ -28,6 +28,8 @@ def collect(folder: Path, results: Mapping[str, Result], options: Mapping[str, A
     said = [results.get(f"cold-start:{number}") for number in range(repeats)]
     starts = [_start(folder, result) for result in said]
     totals = [start["total_ns"] for start in starts]
+    if len({found.values["folder"] for found in said if found}) != repeats:
+        raise not_said("folder")
     first = said[0]
     assert first is not None
     result = {
