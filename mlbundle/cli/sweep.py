@@ -116,8 +116,8 @@ def run(reference: str, output_format: str, yes: bool, dry_run: bool, **chosen: 
 def resume(sweep: str, output_format: str) -> int:
     """Go on with a sweep that was stopped.
 
-    The cells that have no result yet are run. SWEEP is an id, the beginning of one, or `latest`. A cell that has a result or failed by its own fault is not run
-    again; one that lacked something is.
+    The cells that have no result yet are run: a cell that failed by its own fault is not run again, one that lacked
+    something is. SWEEP is an id, the beginning of one, or `latest`.
     """
     from mlbundle.config import load_settings
     from mlbundle.runs.sweep_state import find_sweep
