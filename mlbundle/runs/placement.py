@@ -122,7 +122,7 @@ def _in_container(options: RunOptions, settings: Settings, what: Evaluated, repo
         select_image(what.framework, architecture, options.accelerator)
         if gpus:
             _check_gpu_engine(client)
-        image = _image(options, settings, what, architecture, client, report)
+        image = _image(options, settings, what, architecture, client=client, report=report)
         if architecture != native:
             require_emulator(client, architecture)
             report(f"{architecture} is emulated on {native}: the times say nothing about {architecture}")
@@ -144,6 +144,7 @@ def _image(
     settings: Settings,
     what: Evaluated,
     architecture: str,
+    *,
     client: Any,
     report: Report,
 ) -> ResolvedImage:
