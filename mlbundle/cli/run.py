@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlbundle.cli import output, units
+from mlbundle.cli import output
 from mlbundle.cli.network import network, network_options
 from mlbundle.cli.params import BYTES, CPUS, SECONDS, complete_reference, complete_variant
 from mlbundle.cli.scenario import chosen_scenario, scenario_arguments
@@ -96,6 +96,8 @@ def command(reference: str, output_format: str, **chosen: Any) -> int:
     if output_format == "json":
         output.document(record)
     elif output_format == "table":
+        from mlbundle.cli.record_table import show_record
+
         show_record(record, settings)
     try:
         require_good(record)
@@ -163,68 +165,3 @@ def _show_plan(plan: RunPlan, settings: Settings, output_format: str) -> None:
         output.data(f"{name:<12} {document[name]}")
     output.data("container    " + json.dumps(document["container"], indent=2))
     output.data("job          " + json.dumps(document["job"], indent=2))
-
-
-def show_record(record: dict[str, Any], settings: Settings) -> None:
-    """Print a run record as the result table."""
-    for name, text in _result_lines(record, settings):
-        output.data(f"{name:<11} {text}".rstrip())
-
-
-def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str, str]]:
-    bundle, framework, result = record["bundle"], record["framework"], record["result"]
-    options = record["scenario"]["options"]
-    lines = [
-        ("bundle", f"{bundle['name']}:{bundle['version']}  {bundle['manifest_digest']}"),
-        ("framework", _framework_text(framework)),
-        (
-            "scenario",
-            f"{record['scenario']['name']}  " + "  ".join(f"{k}={v}" for k, v in sorted(options.items())),
-        ),
-    ]
-    if record["status"] != "completed":
-        lines.append(("status", f"{record['status']}: " + "; ".join(record["validity"]["reasons"])))
-    if record["error"]:
-        error = record["error"]
-        lines.append(("error", f"[{error['reference']}] {error['message']}"))
-        lines += [(name, str(error[name])) for name in ("where", "hint") if error.get(name)]
-    if record["accuracy"]:
-        lines.append(("accuracy", _accuracy_text(record["accuracy"])))
-    if result:
-        latency = result["latency_ns"]
-        lines += [
-            ("latency", f"{units.duration(latency['trimmed_mean'])} trimmed mean"),
-            ("", "  ".join(f"{p} {units.duration(latency[p])}" for p in ("p50", "p90", "p99"))),
-            (
-                "throughput",
-                f"{units.rate(result['throughput_per_s'])}  {_amount(result)}",
-            ),
-            ("harness", f"{100 * (result['harness_overhead']['ratio'] - 1):.1f} % of p50 is the loop itself"),
-        ]
-    if result and not record["validity"]["valid"]:
-        lines.append(("INVALID", "; ".join(record["validity"]["reasons"])))
-    lines.append(("isolation", str(record["environment"].get("isolation", "unknown"))))
-    if record["image"]:
-        lines.append(("image", f"{record['image']['ref']}  {record['image']['config_digest']}"))
-    folder = settings.runs_dir / record["run_id"]
-    if "trace" in record["files"]:
-        lines.append(("trace", str(folder / record["files"]["trace"])))
-    lines += [("warning", warning["message"]) for warning in record["environment"].get("warnings") or []]
-    return [*lines, ("run", record["run_id"])]
-
-
-def _framework_text(framework: dict[str, Any]) -> str:
-    text, variant = f"{framework['name']} {framework['version']}", framework.get("variant")
-    return text if variant in {None, framework["name"]} else f"{text}  (variant {variant})"
-
-
-def _amount(result: dict[str, Any]) -> str:
-    return f"({result['queries']:,} queries in {result['duration_s']:.2f} s)"
-
-
-def _accuracy_text(accuracy: dict[str, Any]) -> str:
-    text = f"{accuracy['metric']} {accuracy['value']:.4f} over {accuracy['samples']} samples"
-    if accuracy["passed"] is None:
-        return f"{text}; nothing is claimed"
-    claim = f"{accuracy['expected']:.4f} +/- {accuracy['tolerance']:.4f}"
-    return f"{text}; claimed {claim}: {'as claimed' if accuracy['passed'] else 'NOT AS CLAIMED'}"

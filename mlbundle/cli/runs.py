@@ -78,8 +78,8 @@ def show(run: str, environment: bool, output_format: str) -> None:
 
     RUN is an id, the beginning of one, or `latest`.
     """
+    from mlbundle.cli.record_table import show_record
     from mlbundle.cli.record_views import show_environment
-    from mlbundle.cli.run import show_record
     from mlbundle.config import load_settings
     from mlbundle.runs.catalog import show_run
 

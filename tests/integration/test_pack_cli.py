@@ -141,7 +141,7 @@ def test_a_built_in_name_is_packed(cli: Cli) -> None:
     [
         (("pack", "nowhere"), 2, "reference-not-found"),
         (("pack", "net.mlb"), 2, "usage"),
-        (("pack", "net", "--framework", "missing.yml"), 2, "reference-not-found"),
+        (("pack", "net", "--framework-manifest", "missing.yml"), 2, "reference-not-found"),
         (("pack", "net", "-o", "no/folder/x.mlb"), 2, "usage"),
         (("inspect", "missing.mlb"), 2, "reference-not-found"),
         (("verify", "missing.mlb"), 2, "reference-not-found"),

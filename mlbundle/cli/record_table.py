@@ -1,0 +1,99 @@
+"""The record of a run as people read it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.cli import (
+    output,
+    results_batched,
+    results_cold_start,
+    results_loadgen,
+    results_pipeline,
+    results_poisson,
+    units,
+)
+
+if TYPE_CHECKING:
+    from mlbundle.config import Settings
+
+
+def show_record(record: dict[str, Any], settings: Settings) -> None:
+    """Print a run record as the result table."""
+    for name, text in _result_lines(record, settings):
+        output.data(f"{name:<11} {text}".rstrip())
+
+
+def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str, str]]:
+    bundle, framework, result = record["bundle"], record["framework"], record["result"]
+    options = record["scenario"]["options"]
+    lines = [
+        ("bundle", f"{bundle['name']}:{bundle['version']}  {bundle['manifest_digest']}"),
+        ("framework", _framework_text(framework)),
+        (
+            "scenario",
+            f"{record['scenario']['name']}  " + "  ".join(f"{k}={v}" for k, v in sorted(options.items())),
+        ),
+    ]
+    if record["status"] != "completed":
+        lines.append(("status", f"{record['status']}: " + "; ".join(record["validity"]["reasons"])))
+    if record["error"]:
+        error = record["error"]
+        lines.append(("error", f"[{error['reference']}] {error['message']}"))
+        lines += [(name, str(error[name])) for name in ("where", "hint") if error.get(name)]
+    if record["accuracy"]:
+        lines.append(("accuracy", _accuracy_text(record["accuracy"])))
+    if result:
+        latency = result["latency_ns"]
+        lines += [
+            ("latency", f"{units.duration(latency['trimmed_mean'])} trimmed mean"),
+            ("", "  ".join(f"{p} {units.duration(latency[p])}" for p in ("p50", "p90", "p99"))),
+            (
+                "throughput",
+                f"{units.rate(result['throughput_per_s'])}  {_amount(result)}",
+            ),
+            ("harness", f"{100 * (result['harness_overhead']['ratio'] - 1):.1f} % of p50 is the loop itself"),
+            *_scenario_lines(result),
+        ]
+    if result and not record["validity"]["valid"]:
+        lines.append(("INVALID", "; ".join(record["validity"]["reasons"])))
+    lines.append(("isolation", str(record["environment"].get("isolation", "unknown"))))
+    if record["image"]:
+        lines.append(("image", f"{record['image']['ref']}  {record['image']['config_digest']}"))
+    folder = settings.runs_dir / record["run_id"]
+    if record["status"] != "completed":
+        lines.append(("log", str(folder / "worker.log")))
+    if "trace" in record["files"]:
+        lines.append(("trace", str(folder / record["files"]["trace"])))
+    lines += [("warning", warning["message"]) for warning in record["environment"].get("warnings") or []]
+    return [*lines, ("run", record["run_id"])]
+
+
+def _scenario_lines(result: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what the scenario adds; each part of a result has a module that knows how to say it."""
+    found = results_poisson.lines(result) + results_loadgen.lines(result)
+    for key, module in (
+        ("batches", results_batched),
+        ("pipeline", results_pipeline),
+        ("cold_start", results_cold_start),
+    ):
+        if key in result:
+            found += module.lines(result)
+    return found
+
+
+def _framework_text(framework: dict[str, Any]) -> str:
+    text, variant = f"{framework['name']} {framework['version']}", framework.get("variant")
+    return text if variant in {None, framework["name"]} else f"{text}  (variant {variant})"
+
+
+def _amount(result: dict[str, Any]) -> str:
+    return f"({result['queries']:,} queries in {result['duration_s']:.2f} s)"
+
+
+def _accuracy_text(accuracy: dict[str, Any]) -> str:
+    text = f"{accuracy['metric']} {accuracy['value']:.4f} over {accuracy['samples']} samples"
+    if accuracy["passed"] is None:
+        return f"{text}; nothing is claimed"
+    claim = f"{accuracy['expected']:.4f} +/- {accuracy['tolerance']:.4f}"
+    return f"{text}; claimed {claim}: {'as claimed' if accuracy['passed'] else 'NOT AS CLAIMED'}"
