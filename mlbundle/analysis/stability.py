@@ -13,8 +13,10 @@ if TYPE_CHECKING:
 WINDOWS = 3
 BATCHES = 20
 MOST_SPREAD = 0.10
-# Fewer queries than this say nothing about how steady they are.
+# Fewer queries than this, or windows shorter than this, say nothing about how steady a model is: what is seen in them
+# is the scheduler of the system.
 LEAST_QUERIES = 3 * BATCHES
+LEAST_DURATION_S = 1.5
 
 
 @dataclass(frozen=True)
@@ -53,12 +55,12 @@ class Stability:
         )
 
 
-def stability(latencies_ns: Values) -> Stability | None:
-    """Return how steady latencies in the order of their queries were; None where there are too few of them."""
+def stability(latencies_ns: Values, duration_s: float) -> Stability | None:
+    """Return how steady latencies in the order of their queries were; None where they are too few or too short."""
     import numpy as np
 
     values = np.asarray(latencies_ns)
-    if len(values) < LEAST_QUERIES:
+    if len(values) < LEAST_QUERIES or duration_s < LEAST_DURATION_S:
         return None
     windows = tuple(float(np.median(part)) for part in np.array_split(values, WINDOWS))
     low, high = mean_interval([float(np.median(part)) for part in np.array_split(values, BATCHES)])

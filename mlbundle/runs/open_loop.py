@@ -88,7 +88,7 @@ def add(
     first = times[0]
     percent, target_s = float(options.get("percentile", 99.0)), options.get("target_latency_s")
     target_ns = None if target_s is None else float(target_s) * 1e9
-    steady = stability(first.latencies_ns)
+    steady = stability(first.latencies_ns, first.busy_ns / 1e9)
     added: dict[str, Any] = {
         "poisson": _document(first, percent, target_ns, options),
         "percentiles": bounded_percentiles(first.latencies_ns),

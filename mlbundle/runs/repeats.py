@@ -23,7 +23,7 @@ def add_online(
 
     latencies = [load_latencies(folder, process.headline) for process in processes]
     added: dict[str, Any] = {"percentiles": bounded_percentiles(latencies[0]), **over_processes(latencies)}
-    steady = stability(latencies[0])
+    steady = stability(latencies[0], processes[0].headline.busy_ns / 1e9)
     if steady is not None:
         added["stability"] = steady.to_document()
     reason = None if steady is None else steady.reason()

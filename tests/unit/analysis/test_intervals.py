@@ -45,7 +45,7 @@ def test_equal_values_have_an_interval_without_width_and_one_has_none() -> None:
 
 
 def test_a_steady_measurement_is_stable() -> None:
-    found = stability(np.random.default_rng(1).normal(1000, 30, 3000))
+    found = stability(np.random.default_rng(1).normal(1000, 30, 3000), 2.0)
     assert found is not None
     assert found.stable
     assert found.reason() is None
@@ -53,7 +53,7 @@ def test_a_steady_measurement_is_stable() -> None:
 
 
 def test_a_measurement_that_changed_its_pace_is_not() -> None:
-    found = stability(np.repeat([1000, 3000], 600))
+    found = stability(np.repeat([1000, 3000], 600), 2.0)
     assert found is not None
     assert not found.stable
     assert "did not hold still" in str(found.reason())
@@ -61,7 +61,7 @@ def test_a_measurement_that_changed_its_pace_is_not() -> None:
 
 
 def test_a_small_drift_is_excused_by_a_known_median() -> None:
-    found = stability(np.linspace(1000, 1200, 3000))
+    found = stability(np.linspace(1000, 1200, 3000), 2.0)
     assert found is not None
     assert found.spread > 0.10
     assert found.interval_width < 0.10
@@ -69,4 +69,8 @@ def test_a_small_drift_is_excused_by_a_known_median() -> None:
 
 
 def test_few_queries_say_nothing() -> None:
-    assert stability([1] * (LEAST_QUERIES - 1)) is None
+    assert stability([1] * (LEAST_QUERIES - 1), 2.0) is None
+
+
+def test_a_short_time_says_nothing() -> None:
+    assert stability([1] * 1000, 1.4) is None

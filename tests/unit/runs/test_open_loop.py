@@ -243,7 +243,7 @@ def test_a_missing_schedule_is_refused(worker: Worker) -> None:
 
 
 def test_online_gets_bounds_and_is_not_valid_where_it_changed_its_pace(worker: Worker) -> None:
-    due = np.arange(1200) * 10_000 + 10**12
+    due = np.arange(1200) * 10_000_000 + 10**12
     worker.process(due, np.full(1200, 1000)).process(due, np.full(1200, 1100))
     found = [read_measure(values) for values in worker.values]
     added, reasons = add_online(worker.folder, found, {})
