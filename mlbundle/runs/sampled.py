@@ -49,6 +49,10 @@ class Sampling:
             self._samples = self._sampler.stop()
         return self._samples
 
+    def close(self) -> None:
+        """Stop looking."""
+        self.end()
+
     def events(self) -> Iterator[Counter]:
         """Yield the counters that are due, at most twice a second: call it whenever the worker was heard."""
         now_s = time.monotonic()

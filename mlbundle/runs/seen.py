@@ -1,0 +1,112 @@
+"""What was seen of a run that did not come to its end: read from its folder, whoever wrote there last.
+
+Nothing here is a result. It says how far the run came and what its windows looked like, and which files of passes are
+whole.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.runs.folder import EVENTS
+from mlbundle.wire.events import Event, Phase, Progress, Window, event_from_document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_MOST_LINE_BYTES = 2 << 20
+_MOST_PASSES = 1000
+
+
+@dataclass
+class _Seen:
+    """The last of each."""
+
+    phase: str = ""
+    begun: dict[str, int] = field(default_factory=dict)
+    phases_s: dict[str, float] = field(default_factory=dict)
+    progress: Progress | None = None
+    windows: int = 0
+    queries: int = 0
+    window: Window | None = None
+
+    def take(self, event: Event) -> None:
+        """Take an event."""
+        if isinstance(event, Phase):
+            self._take_phase(event)
+        elif isinstance(event, Progress):
+            self.progress = event
+        elif isinstance(event, Window):
+            self.windows += 1
+            self.queries += event.queries
+            self.window = event
+
+    def _take_phase(self, event: Phase) -> None:
+        if event.state == "begun":
+            self.phase = event.name
+            self.begun.setdefault(event.name, event.t_ns)
+        elif event.name in self.begun:
+            self.phases_s[event.name] = round((event.t_ns - self.begun[event.name]) / 1e9, 6)
+
+
+def seen_of(folder: Path) -> dict[str, Any]:
+    """Return how far a run came: `phase`, `progress`, `queries` and the last window, as far as there are any."""
+    seen = _seen(folder)
+    found: dict[str, Any] = {"phase": seen.phase or None}
+    if seen.progress is not None:
+        said = seen.progress
+        found["progress"] = {"phase": said.phase, "done": said.done, "total": said.total, "unit": said.unit}
+    if seen.window is not None:
+        last = seen.window
+        found |= {
+            "queries": seen.queries,
+            "windows": seen.windows,
+            "last_window": {
+                "queries": last.queries,
+                "throughput_per_s": last.throughput,
+                "p50_ns": last.p50_ns,
+                "p90_ns": last.p90_ns,
+                "p99_ns": last.p99_ns,
+            },
+        }
+    return found
+
+
+def phases_of(folder: Path) -> dict[str, float]:
+    """Return name -> seconds of the phases of a run that were done."""
+    return _seen(folder).phases_s
+
+
+def passes_of_folder(folder: Path, headline: str = "") -> list[dict[str, Any]]:
+    """Return the passes of a run in order, by the folders of their files; what came only in part is left out."""
+    found = []
+    for path in sorted(folder.glob("passes/*"))[:_MOST_PASSES]:
+        place = f"passes/{path.name}"
+        files = sorted(f"{place}/{file.name}" for file in path.iterdir() if file.suffix != ".part")
+        if files:
+            found.append({
+                "kind": path.name.partition("-")[2], "files": files, "headline": place == headline
+            })  # fmt: skip
+    return found
+
+
+def _seen(folder: Path) -> _Seen:
+    seen = _Seen()
+    for event in _events(folder):
+        seen.take(event)
+    return seen
+
+
+def _events(folder: Path) -> Iterator[Event]:
+    """Yield the events that were written down whole: the last line may have been cut."""
+    with suppress(OSError), (folder / EVENTS).open("rb") as stream:
+        while line := stream.readline(_MOST_LINE_BYTES):
+            with suppress(ValueError, TypeError, RecursionError):
+                document = json.loads(line)
+                event = event_from_document(document) if isinstance(document, dict) else None
+                if event is not None:
+                    yield event
