@@ -44,10 +44,8 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
     if record["accuracy"]:
         lines.append(("accuracy", _accuracy_text(record["accuracy"])))
     if result:
-        latency = result["latency_ns"]
         lines += [
-            ("latency", f"{units.duration(latency['trimmed_mean'])} trimmed mean"),
-            ("", "  ".join(f"{p} {units.duration(latency[p])}" for p in ("p50", "p90", "p99"))),
+            *_latency_lines(result["latency_ns"]),
             (
                 "throughput",
                 f"{units.rate(result['throughput_per_s'])}  {_amount(result)}",
@@ -67,6 +65,15 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
         lines.append(("trace", str(folder / record["files"]["trace"])))
     lines += [("warning", warning["message"]) for warning in record["environment"].get("warnings") or []]
     return [*lines, ("run", record["run_id"])]
+
+
+def _latency_lines(latency: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what is known of the latency: LoadGen gives some percentiles and no trimmed mean."""
+    shown = [f"{p} {units.duration(latency[p])}" for p in ("p50", "p90", "p99") if latency.get(p) is not None]
+    texts = ["  ".join(shown)] if shown else []
+    if latency.get("trimmed_mean") is not None:
+        texts.insert(0, f"{units.duration(latency['trimmed_mean'])} trimmed mean")
+    return [("latency" if number == 0 else "", text) for number, text in enumerate(texts)]
 
 
 def _scenario_lines(result: dict[str, Any]) -> list[tuple[str, str]]:
