@@ -235,6 +235,16 @@ def test_a_run_tells_its_passes_its_progress_and_how_late_the_loop_was(emitted) 
     assert progress[-1]["eta_s"] == 0
 
 
+def test_an_arrival_after_the_duration_makes_it_longer(emitted) -> None:
+    emitter, read = emitted
+    clock = VirtualClock()
+    scenario = PoissonScenario({"rate_per_s": 0.01, "duration_s": 1.0}, clock)
+    schedule, timings = scenario.measure(_subject(emitter, clock.model(lambda: 1)), 0.01)
+    assert len(timings.starts_ns) == 1
+    assert schedule.horizon_ns == schedule.arrivals_ns[0] > 1_000_000_000
+    assert all(0 <= e["done"] <= e["total"] for e in read() if e["kind"] == "progress")
+
+
 def test_a_replay_keeps_to_the_trace_and_a_number_of_queries_cuts_it(emitted) -> None:
     emitter, _ = emitted
     clock = VirtualClock()
@@ -312,6 +322,11 @@ def test_the_peak_is_that_of_theory(emitted, virtual) -> None:
     assert 3 <= len(peak["trials"]) <= MOST_TRIALS + 2
     trials = [e for e in read() if e["kind"] == "progress" and e["unit"] == "trials"]
     assert trials[-1]["done"] == trials[-1]["total"]
+    shares = [e["done"] for e in trials]
+    assert shares == sorted(shares)
+    totals = [e["total"] for e in trials]
+    assert totals == sorted(totals, reverse=True), "what remains is never more than was said"
+    assert all(e["eta_s"] is None or e["eta_s"] >= 0 for e in trials)
 
 
 def test_a_target_below_the_floor_is_not_searched_for(emitted, virtual) -> None:

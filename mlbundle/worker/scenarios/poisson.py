@@ -6,19 +6,26 @@ keeps to a target latency, and measures at that rate.
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from mlbundle.wire.events import Progress, Window
+from mlbundle.wire.events import Log, Progress, Window
 from mlbundle.worker.arrivals import poisson_arrivals, replayed_arrivals
 from mlbundle.worker.errors import WorkerError
 from mlbundle.worker.scenarios.base import PassOutcome, ScenarioOutcome, Subject, Timings, measured_kind
 from mlbundle.worker.scenarios.closed import TAIL, Load, Order, run_warm_up
 from mlbundle.worker.scenarios.loop import quiet_interpreter
-from mlbundle.worker.scenarios.open_loop import Clock, MonotonicClock, OpenLoop, open_loop_overhead_ns
-from mlbundle.worker.scenarios.peak import Trial, find_peak
+from mlbundle.worker.scenarios.open_loop import (
+    Clock,
+    MonotonicClock,
+    OpenLoop,
+    Reports,
+    open_loop_overhead_ns,
+)
+from mlbundle.worker.scenarios.peak import MOST_TRIALS, Trial, find_peak
 
 TRIAL_S = 1.0
 # A trial sees about this many queries beyond its percentile, if the measurement itself lasts long enough for them.
@@ -109,17 +116,21 @@ class PoissonScenario:
     def measure(self, subject: Subject, rate: float | None, attempt: int = 0) -> tuple[Schedule, Timings]:
         """Measure at a rate, or the replay, as long as was asked for; another attempt gets other arrivals."""
         schedule = self._schedule(rate, (subject.seed, 0, attempt))
-        return schedule, self._run(subject, schedule, "measure")
+        return schedule, self._run(subject, schedule, _Measured(subject, schedule))
 
-    def try_rate(self, subject: Subject, rate: float, number: int) -> Trial:
-        """Try a rate for a short while."""
+    def try_rate(self, subject: Subject, rate: float, number: int, left: int) -> Trial:
+        """Try a rate for a short while; `left` is how many trials there can be, with this one."""
         tail = TRIAL_TAIL / (1 - self._percentile / 100)
         assert self.target_ns is not None
         fitting_s = max(TRIAL_S, tail / rate, TRIAL_TARGETS * self.target_ns / 1e9)
         duration_s = min(self._duration_s, fitting_s)
-        arrivals = poisson_arrivals(rate, (subject.seed, 1, number), duration_s=duration_s)
-        schedule = Schedule(arrivals, round(duration_s * 1e9), rate)
-        return self.judge(schedule, self._run(subject, schedule, "warm-up"))
+        schedule = _drawn(rate, (subject.seed, 1, number), duration_s)
+
+        def progress(share: float) -> Progress:
+            done, eta_s = number + share, (left - share) * duration_s
+            return Progress(phase="warm-up", done=done, total=number + left, unit="trials", eta_s=eta_s)
+
+        return self.judge(schedule, self._run(subject, schedule, _Reports(subject, schedule, progress)))
 
     def judge(self, schedule: Schedule, timings: Timings) -> Trial:
         """Say whether a load kept to the target; one that asks for more time than there is never does."""
@@ -138,12 +149,10 @@ class PoissonScenario:
         if self._queries is not None:
             arrivals = poisson_arrivals(rate, seed, count=self._queries)
             return Schedule(arrivals, arrivals[-1], rate)
-        horizon_ns = round(self._duration_s * 1e9)
-        return Schedule(poisson_arrivals(rate, seed, duration_s=self._duration_s), horizon_ns, rate)
+        return _drawn(rate, seed, self._duration_s)
 
-    def _run(self, subject: Subject, schedule: Schedule, phase: str) -> Timings:
+    def _run(self, subject: Subject, schedule: Schedule, reports: Reports) -> Timings:
         order = Order(subject.batches, subject.seed)
-        reports = _Reports(subject, schedule, phase)
         return OpenLoop(subject.call, order, self._clock, reports).run(
             schedule.arrivals_ns, schedule.horizon_ns
         )
@@ -159,6 +168,7 @@ class _Search:
         self._trials: list[Trial] = []
         self._peak: float | None = None
         self._rate = 0.0
+        self._done, self._left = 0, MOST_TRIALS
 
     def run(self, first_per_s: float | None) -> None:
         """Search for the rate at which to measure, which is a peak only if one was found."""
@@ -184,6 +194,8 @@ class _Search:
             if attempt + 1 < attempts:
                 self._trials.append(judged)
                 self._rate *= STEP_DOWN
+                message = "the peak was not confirmed, measuring again at {:,.5g} samples a second"
+                self._subject.emitter.event(Log(message=message.format(self._rate)))
         return schedule, timings
 
     def to_document(self) -> dict[str, Any]:
@@ -195,47 +207,71 @@ class _Search:
         return {"rate_per_s": self._peak, "trials": trials}
 
     def _try(self, rate: float) -> Trial:
-        return self._scenario.try_rate(self._subject, rate, len(self._trials))
+        return self._scenario.try_rate(self._subject, rate, self._done, max(1, self._left))
 
     def _told(self, done: int, left: int) -> None:
+        self._done, self._left = done, left
         self._subject.emitter.event(
-            Progress(phase="warm-up", done=done, total=done + left, unit="trials", eta_s=None)
+            Progress(phase="warm-up", done=done, total=done + left, unit="trials", eta_s=None if left else 0)
         )
 
 
 class _Reports:
-    """Tells the host of a load's queries between them."""
+    """Tells the host how far a load is; `progress` makes the event of a share of it."""
 
-    def __init__(self, subject: Subject, schedule: Schedule, phase: str) -> None:
+    def __init__(self, subject: Subject, schedule: Schedule, progress: Callable[[float], Progress]) -> None:
         self._emitter = subject.emitter
         self._schedule = schedule
-        self._phase = phase
+        self._progress = progress
 
     def window(self, due_ns: Sequence[int], ends_ns: Sequence[int], begun: int) -> None:
-        """Tell of the queries from `begun` on, and how far the schedule is."""
-        if self._phase == "measure":
-            ends, due = _int64(ends_ns[begun:]), _int64(due_ns[begun : len(ends_ns)])
-            latencies = np.sort(ends - due)
-            p50, p90, p99 = (int(latencies[_rank(percent, len(latencies))]) for percent in (50, 90, 99))
-            self._emitter.event(
-                Window(
-                    phase="measure",
-                    queries=len(latencies),
-                    throughput=len(latencies) / max(1, int(ends[-1] - due[0])) * 1e9,
-                    p50_ns=p50,
-                    p90_ns=p90,
-                    p99_ns=p99,
-                )
-            )
+        """Tell how far it is, no more."""
         self.alive(len(ends_ns))
 
     def alive(self, done: int) -> None:
-        """Say how far the schedule is, by its arrivals."""
-        arrivals, horizon_s = self._schedule.arrivals_ns, self._schedule.horizon_ns / 1e9
-        done_s = horizon_s if done >= len(arrivals) else arrivals[done] / 1e9
+        """Say how far the load is, by its arrivals."""
+        arrivals = self._schedule.arrivals_ns
+        share = 1.0 if done >= len(arrivals) else arrivals[done] / max(1, self._schedule.horizon_ns)
+        self._emitter.event(self._progress(share))
+
+
+class _Measured(_Reports):
+    """Tells the host of the queries of a measurement as well."""
+
+    def __init__(self, subject: Subject, schedule: Schedule) -> None:
+        super().__init__(subject, schedule, self._seconds)
+        self._begun_ns = time.monotonic_ns()
+
+    def window(self, due_ns: Sequence[int], ends_ns: Sequence[int], begun: int) -> None:
+        """Tell of the queries from `begun` on, and how far the load is."""
+        ends, due = _int64(ends_ns[begun:]), _int64(due_ns[begun : len(ends_ns)])
+        latencies = np.sort(ends - due)
+        p50, p90, p99 = (int(latencies[_rank(percent, len(latencies))]) for percent in (50, 90, 99))
         self._emitter.event(
-            Progress(phase=self._phase, done=done_s, total=horizon_s, unit="s", eta_s=horizon_s - done_s)
+            Window(
+                phase="measure",
+                queries=len(latencies),
+                throughput=len(latencies) / max(1, int(ends[-1] - due[0])) * 1e9,
+                p50_ns=p50,
+                p90_ns=p90,
+                p99_ns=p99,
+            )
         )
+        self.alive(len(ends_ns))
+
+    def _seconds(self, share: float) -> Progress:
+        total_s = self._schedule.horizon_ns / 1e9
+        done_s = share * total_s
+        # A load that is not held takes longer than its arrivals: as much longer as it did so far.
+        pace = max(1.0, (time.monotonic_ns() - self._begun_ns) / 1e9 / done_s) if done_s else 1.0
+        eta_s = (total_s - done_s) * pace
+        return Progress(phase="measure", done=done_s, total=total_s, unit="s", eta_s=eta_s)
+
+
+def _drawn(rate: float, seed: Sequence[int], duration_s: float) -> Schedule:
+    arrivals = poisson_arrivals(rate, seed, duration_s=duration_s)
+    # One arrival comes in any case, and may come later.
+    return Schedule(arrivals, max(round(duration_s * 1e9), arrivals[-1]), rate)
 
 
 def served(timings: Timings) -> dict[str, Any]:
