@@ -94,6 +94,16 @@ def test_the_fastest_size_is_the_headline_and_not_the_last(run) -> None:
     assert best_of(outcome) == 64
 
 
+def test_interruptions_do_not_end_the_search(run) -> None:
+    """From 4 on every tenth batch takes a hundred times as long: throughput falls, the median batch does not."""
+    model = Model()
+    model._cost_ns = lambda size: (
+        (100_000 + 1_000 * size) * (100 if size in {4, 8} and model.calls[size] % 10 == 0 else 1)
+    )
+    outcome, _ = run(model, AUTO)
+    assert sizes_of(outcome)[-1] == 8192
+
+
 def test_one_step_without_gain_does_not_end_the_search() -> None:
     assert not without_gain([1.0, 1.0])
     assert not without_gain([1.0, 2.0, 2.0])

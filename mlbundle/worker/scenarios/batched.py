@@ -1,6 +1,6 @@
 """`batched`: batches of growing size, each size in a closed loop; the size of the highest throughput is the headline.
 
-Sizes are given, or double from 1 until the throughput has grown by less than 3 % twice in a row. A size that does not
+Sizes are given, or double from 1 until the throughput of the median batch has grown by less than 3 % twice in a row. A size that does not
 fit in memory, or that the model does not take, ends the search with what was found before it.
 """
 
@@ -42,6 +42,11 @@ class _Measured:
     @property
     def throughput_per_s(self) -> float:
         return len(self.load.starts) * self.batch_size / self.load.busy_ns * 1e9
+
+    @property
+    def typical_per_s(self) -> float:
+        """Samples a second of the median batch: what the search goes by, as a few interrupted batches don't move it."""
+        return self.batch_size / max(1, self.load.median_ns(len(self.load.starts))) * 1e9
 
 
 class _EndOfSizesError(Exception):
@@ -159,7 +164,7 @@ class _Search:
             return None
         if not measured:
             return 1
-        if without_gain([found.throughput_per_s for found in measured]):
+        if without_gain([found.typical_per_s for found in measured]):
             self.end("no-gain")
             return None
         if measured[-1].batch_size * 2 > LARGEST:
