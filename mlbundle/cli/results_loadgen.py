@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 # LoadGen's own headline of each scenario: the key, what it is called, and how it is written.
 _HEADLINES: dict[str, tuple[str, str, Callable[[float], str]]] = {
     "SingleStream": ("result_90.00_percentile_latency_ns", "90th percentile latency", units.duration),
-    "MultiStream": ("result_99.00_percentile_per_query_latency_ns", "99th percentile per query", units.duration),
+    "MultiStream": (
+        "result_99.00_percentile_per_query_latency_ns",
+        "99th percentile per query",
+        units.duration,
+    ),
     "Server": ("result_scheduled_samples_per_sec", "scheduled", units.rate),
     "Offline": ("result_samples_per_second", "samples", units.rate),
 }

@@ -43,7 +43,9 @@ def collect(folder: Path, results: Mapping[str, Result], options: Mapping[str, A
     """Return the result of a LoadGen scenario from its logs. Raises ProtocolBroken where they are not LoadGen's."""
     said = results.get("loadgen:performance")
     if said is None:
-        raise ProtocolBroken("the worker finished without a result", hint="see worker.log in the run's folder")
+        raise ProtocolBroken(
+            "the worker finished without a result", hint="see worker.log in the run's folder"
+        )
     scenario = _scenario(folder)
     log = read_log(folder, "performance")
     _require(log, "effective_scenario", scenario)
@@ -87,7 +89,9 @@ def read_log(folder: Path, kind: str) -> DetailLog:
         return read_detail_log(folder / path)
     except (OSError, LogUnreadable) as error:
         raise ProtocolBroken(
-            f"LoadGen's log can't be read: {error}"[:1000], where=path, hint="see worker.log in the run's folder"
+            f"LoadGen's log can't be read: {error}"[:1000],
+            where=path,
+            hint="see worker.log in the run's folder",
         ) from error
 
 
@@ -169,7 +173,9 @@ def _submission(log: DetailLog, options: Mapping[str, Any], duration_s: float) -
     """Return whether MLPerf's rules would take this result, as far as one run shows it, and why not."""
     reasons = [QUICK] if options.get("quick") else []
     if not options.get("quick") and _wanted_duration_s(options) < OFFICIAL_DURATION_S:
-        reasons.append(f"at least {OFFICIAL_DURATION_S:g} s are wanted, asked for were {options['duration_s']:g} s")
+        reasons.append(
+            f"at least {OFFICIAL_DURATION_S:g} s are wanted, asked for were {options['duration_s']:g} s"
+        )
     if not log.valid or log.errors:
         reasons.append("LoadGen says that the result is not valid")
     return {"submission_valid": not reasons, "submission_reasons": reasons}
@@ -206,9 +212,13 @@ def _samples_missing(folder: Path, results: Mapping[str, Result]) -> list[str]:
     try:
         indices = [index for index, _ in read_accuracy_log(path)]
     except (OSError, LogUnreadable) as error:
-        raise ProtocolBroken(f"LoadGen's accuracy log can't be read: {error}"[:1000], where=path.name) from error
+        raise ProtocolBroken(
+            f"LoadGen's accuracy log can't be read: {error}"[:1000], where=path.name
+        ) from error
     wanted = count(log.values, "qsl_reported_total_count", least=1)
     reasons = [f"LoadGen reports an error in the accuracy run: {error}" for error in log.errors]
     if sorted(indices) != list(range(wanted)):
-        reasons.append(f"the accuracy run has {len(set(indices))} of {wanted} samples, {len(indices)} answers")
+        reasons.append(
+            f"the accuracy run has {len(set(indices))} of {wanted} samples, {len(indices)} answers"
+        )
     return reasons

@@ -39,7 +39,9 @@ def _check(folder: Path, scenario: str, test: str, performance: DetailLog) -> di
         log = read_detail_log(place / "mlperf_log_detail.txt")
         problems = _differing(folder, place) if test == "TEST01" else []
     except (OSError, LogUnreadable) as error:
-        raise ProtocolBroken(f"the log of {test} can't be read: {error}"[:1000], where=f"loadgen/{test}") from error
+        raise ProtocolBroken(
+            f"the log of {test} can't be read: {error}"[:1000], where=f"loadgen/{test}"
+        ) from error
     if log.values.get("effective_performance_issue_same") is not (test == "TEST04"):
         raise ProtocolBroken(f"the log is none of {test}", where=f"loadgen/{test}")
     speed = _speed(scenario, log) / max(1e-12, _speed(scenario, performance))
@@ -49,7 +51,9 @@ def _check(folder: Path, scenario: str, test: str, performance: DetailLog) -> di
     if test == "TEST01" and speed < 1 - THRESHOLD:
         problems.append(f"it was slower than the performance run, {speed:.3f} of its speed")
     if test == "TEST04" and speed > 1 + THRESHOLD:
-        problems.append(f"the same sample over and over was faster, {speed:.3f} of the speed: answers may be kept")
+        problems.append(
+            f"the same sample over and over was faster, {speed:.3f} of the speed: answers may be kept"
+        )
     return {"passed": not problems, "why": "; ".join(problems), "speed": speed}
 
 

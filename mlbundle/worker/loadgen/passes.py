@@ -24,14 +24,22 @@ from mlbundle.worker.loadgen.library import load_loadgen
 from mlbundle.worker.loadgen.pilot import run_offline_pilot, run_pilot
 from mlbundle.worker.loadgen.samples import Samples, performance_count
 from mlbundle.worker.loadgen.sut import Payloads, Signs, SystemUnderTest
-from mlbundle.worker.loadgen.wanted import Hints, Pilot, Wanted, hints_of, require_memory, wanted_of
+from mlbundle.worker.loadgen.wanted import (
+    Hints,
+    Pilot,
+    hints_of,
+    memory_limit_bytes,
+    require_memory,
+    wanted_of,
+)
 from mlbundle.worker.memory import as_shortage, in_words
 from mlbundle.worker.passes import OUTPUT_BYTES, _Progress, peak_memory_bytes
 from mlbundle.worker.pipeline.build import add_batch_axis
 from mlbundle.worker.scenarios.loop import loop_overhead_ns, quiet_interpreter
 from mlbundle.worker.session import Session
 
-PILOT_S, QUICK_PILOT_S = 3.0, 1.0
+# A quarter of what the test takes, and no more.
+PILOT_SHARE, LEAST_PILOT_S, MOST_PILOT_S = 0.25, 0.3, 3.0
 # The pilot of the performance test, for the compliance tests: they must run with the same settings.
 _PILOT_FILE = "loadgen-pilot.json"
 # In hex, and a line around it.
@@ -72,11 +80,12 @@ class _Test:
         """Return what LoadGen is to expect; raises WorkerError where that takes too much memory."""
         pilot = self._pilot()
         used_bytes = peak_memory_bytes()
-        hints = hints_of(self._wanted, pilot, max(0, self._job.limits.memory_bytes - used_bytes))
+        limit_bytes = memory_limit_bytes(self._job, used_bytes)
+        hints = hints_of(self._wanted, pilot, max(0, limit_bytes - used_bytes))
         if self._kind == "accuracy":
             self._require_log_space()
         else:
-            require_memory(self._wanted, hints, self._job, used_bytes)
+            require_memory(self._wanted, hints, limit_bytes, used_bytes)
         return pilot, hints
 
     def _pilot(self) -> Pilot:
@@ -92,8 +101,7 @@ class _Test:
         return pilot
 
     def _measure_pilot(self) -> Pilot:
-        quick = bool((self._job.scenario.get("options") or {}).get("quick"))
-        most_s = QUICK_PILOT_S if quick else PILOT_S
+        most_s = min(MOST_PILOT_S, max(LEAST_PILOT_S, PILOT_SHARE * self._wanted.min_duration_s))
         window = self._window()
         indices = list(range(min(self._count, 64 + window)))
         self._samples.load(indices)
@@ -182,7 +190,9 @@ class _Test:
             settings.server_target_latency_ns = round(wanted.target_latency_s * 1e9)
         return settings
 
-    def _start(self, loadgen: Any, settings: Any, issue: Callable[..., None], flush: Callable[[], None]) -> None:
+    def _start(
+        self, loadgen: Any, settings: Any, issue: Callable[..., None], flush: Callable[[], None]
+    ) -> None:
         log = loadgen.LogSettings()
         log.enable_trace = False
         log.log_output.outdir = self._folder
@@ -247,7 +257,9 @@ class _Test:
             return shortage  # type: ignore[no-any-return]
         if isinstance(found, WorkerError):
             return found
-        return WorkerError("predictor-failed", "{}: {}".format(type(found).__name__, found), fault="framework")
+        return WorkerError(
+            "predictor-failed", "{}: {}".format(type(found).__name__, found), fault="framework"
+        )
 
     def _send(self, pilot: Pilot, hints: Hints, sut: SystemUnderTest) -> None:
         self._send_logs()
@@ -282,6 +294,8 @@ class _Test:
             path = os.path.join(self._folder, file_name)
             if not os.path.exists(path) or not os.path.getsize(path):
                 continue
-            with open(path, "rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content:
-                with memoryview(content) as view:
-                    self._emitter.file("loadgen/{}/{}".format(self._kind, file_name), view)
+            with (
+                open(path, "rb") as stream,
+                mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content,memoryview(content) as view
+            ):
+                self._emitter.file("loadgen/{}/{}".format(self._kind, file_name), view)

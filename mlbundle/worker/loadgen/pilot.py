@@ -15,7 +15,9 @@ SETTLED_WINDOWS, SETTLED_SPREAD = 3, 0.05
 BATCHES = (1, 4, 16, 64, 256)
 
 
-def run_pilot(call: Callable[[Any], Any], queries: Sequence[Any], most_s: float, tell: Callable[[], None]) -> Pilot:
+def run_pilot(
+    call: Callable[[Any], Any], queries: Sequence[Any], most_s: float, tell: Callable[[], None]
+) -> Pilot:
     """Run `call` on the queries over and over until it settles, at most `most_s` long, and then as long as a window.
 
     `tell` is called between windows. The times are those of the last three windows, of the last query if it is slow.
@@ -54,12 +56,16 @@ def _settled(medians: Sequence[int]) -> bool:
     return len(last) == SETTLED_WINDOWS and max(last) - min(last) <= SETTLED_SPREAD * max(1, min(last))
 
 
-def run_offline_pilot(samples: Samples, indices: Sequence[int], most_s: float, tell: Callable[[], None]) -> Pilot:
+def run_offline_pilot(
+    samples: Samples, indices: Sequence[int], most_s: float, tell: Callable[[], None]
+) -> Pilot:
     """Return the pilot of the batch size that answers most samples a second; doubling twice at a time, to a maximum."""
     sizes = [size for size in BATCHES if samples.batches or size == 1]
     best: Pilot | None = None
     for size in sizes:
-        queries = [[indices[(start + i) % len(indices)] for i in range(size)] for start in range(0, 4 * size, size)]
+        queries = [
+            [indices[(start + i) % len(indices)] for i in range(size)] for start in range(0, 4 * size, size)
+        ]
         call = samples.gathered if size > 1 else samples.answer
         found = run_pilot(call, queries, most_s / len(sizes), tell)
         found = Pilot(**{**vars(found), "batch": size})

@@ -198,5 +198,6 @@ class SystemUnderTest:
         if own:
             found = [array.copy() for array in found]
         return [
-            response(query, array.__array_interface__["data"][0], array.nbytes) for query, array in zip(ids, found)
+            response(query, array.__array_interface__["data"][0], array.nbytes)
+            for query, array in zip(ids, found)
         ], found

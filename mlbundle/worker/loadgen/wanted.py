@@ -22,6 +22,8 @@ _GENERATED = 2.0
 # Queries may be this much faster than in the pilot's fast tenth before LoadGen runs out of them.
 _HEADROOM = 1.5
 _OFFLINE_HEADROOM = 1.2
+# What LoadGen and our callback take beside the model, at least: of a query, of each further sample, of one Offline.
+_QUERY_NS, _FURTHER_SAMPLE_NS, _OFFLINE_SAMPLE_NS = 1_200, 200, 400
 _OFFLINE_GENERATED = 1.1
 # The rate of a Server test that nobody chose: a share of what one sample after the other allows.
 _SERVER_LOAD = 0.4
@@ -92,10 +94,11 @@ def hints_of(wanted: Wanted, pilot: Pilot, free_bytes: int) -> Hints:
     if wanted.scenario == "Server":
         return _server_hints(wanted, pilot, free_bytes)
     if wanted.scenario == "Offline":
-        rate = _OFFLINE_HEADROOM * pilot.batch / pilot.mean_ns * 1e9
+        rate = _OFFLINE_HEADROOM * 1e9 / (pilot.mean_ns / pilot.batch + _OFFLINE_SAMPLE_NS)
         samples = max(rate * wanted.min_duration_s * _OFFLINE_GENERATED, wanted.min_queries or 0)
         return Hints(int(pilot.mean_ns), rate, int(samples * OFFLINE_SAMPLE_BYTES))
-    expected_ns = max(1, int(_HEADROOM * pilot.fast_ns))
+    beside_ns = _QUERY_NS + (wanted.samples_per_query - 1) * _FURTHER_SAMPLE_NS
+    expected_ns = int(_HEADROOM * (pilot.fast_ns + beside_ns))
     queries = max(_GENERATED * wanted.min_duration_s * 1e9 / expected_ns, wanted.min_queries or 0)
     return Hints(expected_ns, 1e9 / expected_ns, int(queries * _query_bytes(wanted)))
 
@@ -113,21 +116,30 @@ def _query_bytes(wanted: Wanted) -> int:
     return QUERY_BYTES + (wanted.samples_per_query - 1) * FURTHER_SAMPLE_BYTES
 
 
-def require_memory(wanted: Wanted, hints: Hints, job: Job, used_bytes: int) -> None:
-    """Raise WorkerError when what LoadGen makes beforehand does not fit into the memory of the job."""
-    if hints.memory_bytes + used_bytes <= job.limits.memory_bytes:
+def require_memory(wanted: Wanted, hints: Hints, limit_bytes: int, used_bytes: int) -> None:
+    """Raise WorkerError when what LoadGen makes beforehand does not fit into the memory that there is."""
+    needed_bytes = hints.memory_bytes + used_bytes
+    if needed_bytes <= limit_bytes:
         return
     raise WorkerError(
         "loadgen-memory",
-        "LoadGen makes its queries beforehand: {} for {:g} s at this speed, beside the {} in use; the limit is {}".format(
-            in_words(hints.memory_bytes),
-            wanted.min_duration_s,
-            in_words(used_bytes),
-            in_words(job.limits.memory_bytes),
+        "LoadGen makes its queries beforehand: {} for {:g} s at this speed, beside the {} in use; there are {}".format(
+            in_words(hints.memory_bytes), wanted.min_duration_s, in_words(used_bytes), in_words(limit_bytes)
         ),
         fault="environment",
-        hint="raise --memory to {} or more, or choose a shorter --duration or --quick{}".format(
-            in_words(-(-(hints.memory_bytes + used_bytes) // (1 << 30)) << 30),
+        hint="choose a shorter --duration or --quick{}, or let it have {} or more (--memory) on a machine that "
+        "has them".format(
             ", or a lower --rate" if wanted.scenario == "Server" else "",
+            in_words(-(-needed_bytes // (1 << 30)) << 30),
         ),
     )
+
+
+def memory_limit_bytes(job: Job, used_bytes: int) -> int:
+    """Return how much memory this process may come to: the limit of the job, or what the machine still has."""
+    try:
+        with open("/proc/meminfo") as stream:
+            free = [int(line.split()[1]) * 1024 for line in stream if line.startswith("MemAvailable:")]
+    except (OSError, ValueError, IndexError):
+        free = []
+    return min([job.limits.memory_bytes, *(used_bytes + amount for amount in free)])
