@@ -31,7 +31,8 @@ def poisson_arrivals(
             fault="environment",
             hint="a lower rate, a shorter duration or fewer queries",
         )
-    generator = np.random.default_rng(list(seed))
+    # A user's seed may be below zero, NumPy's can't.
+    generator = np.random.default_rng([part % (1 << 64) for part in seed])
     parts: list[Any] = []
     drawn, reached_s, enough = 0, 0.0, False
     while not enough:

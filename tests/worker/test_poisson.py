@@ -118,6 +118,7 @@ def test_the_seed_gives_the_arrivals_and_more_time_only_adds_to_them() -> None:
     assert list(long[: len(short)]) == list(short)
     assert list(poisson_arrivals(1000, (1, 0), count=100)) == list(short[:100])
     assert list(poisson_arrivals(1000, (2, 0), count=100)) != list(short[:100])
+    assert list(poisson_arrivals(1000, (-1, 0), count=100)) != list(short[:100])
     assert len(poisson_arrivals(1e-3, (0,), duration_s=0.001)) == 1
 
 
