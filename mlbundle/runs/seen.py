@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.runs.folder import EVENTS
-from mlbundle.wire.events import Event, Phase, Progress, Window, event_from_document
+from mlbundle.wire.events import Event, Phase, Progress, Result, Window, event_from_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +33,7 @@ class _Seen:
     windows: int = 0
     queries: int = 0
     window: Window | None = None
+    passes: list[str] = field(default_factory=list)
 
     def take(self, event: Event) -> None:
         """Take an event."""
@@ -40,6 +41,8 @@ class _Seen:
             self._take_phase(event)
         elif isinstance(event, Progress):
             self.progress = event
+        elif isinstance(event, Result):
+            self.passes = [*self.passes, event.pass_kind][:_MOST_PASSES]
         elif isinstance(event, Window):
             self.windows += 1
             self.queries += event.queries
@@ -54,9 +57,9 @@ class _Seen:
 
 
 def seen_of(folder: Path) -> dict[str, Any]:
-    """Return how far a run came: `phase`, `progress`, `queries` and the last window, as far as there are any."""
+    """Return how far a run came: `phase`, `passes_done`, and `progress`, `queries` and the last window if there are any."""
     seen = _seen(folder)
-    found: dict[str, Any] = {"phase": seen.phase or None}
+    found: dict[str, Any] = {"phase": seen.phase or None, "passes_done": seen.passes}
     if seen.progress is not None:
         said = seen.progress
         found["progress"] = {"phase": said.phase, "done": said.done, "total": said.total, "unit": said.unit}
