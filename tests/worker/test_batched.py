@@ -161,34 +161,34 @@ def test_a_size_that_does_not_fit_ends_the_search_with_what_was_found(run, name,
 
 
 def test_a_size_that_would_not_fit_is_not_tried(run, monkeypatch) -> None:
-    """50 MB a sample, 1 GB left: 8 is tried, and for 16 it would take 800 MB, more than may be asked for."""
-    used = iter([0, 50, 100, 200, 400, 800])
+    """50 MB a sample below a limit of 1 GB: 16 take 850 MB and are tried, 32 would take 1,650."""
+    used = iter([50, 100, 150, 250, 450, 850])
     monkeypatch.setattr(batched, "high_water_bytes", lambda: next(used) * 1_000_000)
-    monkeypatch.setattr(batched, "headroom_bytes", lambda: 900_000_000)
+    monkeypatch.setattr(batched, "limit_bytes", lambda: 1_000_000_000)
     model = Model()
     outcome, _ = run(model, AUTO)
-    assert sizes_of(outcome) == [1, 2, 4, 8]
-    assert 16 not in model.calls
-    assert outcome.values["search"]["ended"] == "memory"
+    assert sizes_of(outcome) == [1, 2, 4, 8, 16]
+    assert 32 not in model.calls
+    assert (outcome.values["search"]["ended"], outcome.values["search"]["batch_size"]) == ("memory", 32)
 
 
 def test_where_the_system_says_nothing_of_memory_the_search_goes_on(run, monkeypatch) -> None:
     monkeypatch.setattr(headroom, "_kilobytes", lambda path: {})
     monkeypatch.setattr(headroom, "_GROUP_LIMITS", ())
-    assert headroom.headroom_bytes() is None
+    assert headroom.limit_bytes() is None
+    assert headroom.high_water_bytes() is None
     outcome, _ = run(Model(), {**AUTO, "batch_sizes": [1, 2, 4]})
     assert sizes_of(outcome) == [1, 2, 4]
 
 
-def test_the_room_is_that_below_the_lowest_limit(tmp_path, monkeypatch) -> None:
+def test_the_lowest_limit_counts(tmp_path, monkeypatch) -> None:
     limit = tmp_path / "memory.max"
     monkeypatch.setattr(headroom, "_GROUP_LIMITS", (str(limit), str(tmp_path / "missing")))
     limit.write_text("max\n")
-    unlimited = headroom.headroom_bytes()
-    limit.write_text(str(headroom.high_water_bytes() + 4096))
-    assert unlimited > headroom.headroom_bytes() >= 0
-    limit.write_text("1")
-    assert headroom.headroom_bytes() == 0
+    of_the_machine = headroom.limit_bytes()
+    assert of_the_machine > headroom.high_water_bytes() / 2
+    limit.write_text("12345\n")
+    assert headroom.limit_bytes() == 12345
 
 
 def test_a_model_of_single_samples_is_measured_with_those(run) -> None:

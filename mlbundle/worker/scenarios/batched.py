@@ -1,7 +1,7 @@
 """`batched`: batches of growing size, each size in a closed loop; the size of the highest throughput is the headline.
 
-Sizes are given, or double from 1 until the throughput of the median batch has grown by less than 3 % twice in a row. A size that does not
-fit in memory, or that the model does not take, ends the search with what was found before it.
+Sizes are given, or double from 1 until the throughput of the median batch has grown by less than 3 % twice in a row. A
+size that does not fit in memory, or that the model does not take, ends the search with what was found before it.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from mlbundle.worker.errors import MAX_TEXT, WorkerError, bundle_error
 from mlbundle.worker.memory import as_shortage
 from mlbundle.worker.scenarios.base import PassOutcome, ScenarioOutcome, Subject
 from mlbundle.worker.scenarios.closed import TAIL, Extent, Load, Order, run_measured, run_warm_up
-from mlbundle.worker.scenarios.headroom import headroom_bytes, high_water_bytes
+from mlbundle.worker.scenarios.headroom import high_water_bytes, limit_bytes
 from mlbundle.worker.scenarios.loop import loop_overhead_ns, quiet_interpreter
 
 LEAST_GAIN = 1.03
 STEPS_WITHOUT_GAIN = 2
 LARGEST = 65_536
-# This much of what is left may be asked for; what is foreseen is no more than a guess.
-HEADROOM_SHARE = 0.8
+# This much of the limit may be used; what is foreseen is no more than a guess, and the supervisor is there as well.
+LIMIT_SHARE = 0.9
 # The accuracy pass has a folder of its own.
 MOST_SIZES = MOST_FOLDERS - 2
 _ANY_JOB = Job("", ModelJob("", {}, (), ()), dataset=None, scenario={}, accuracy=None)
@@ -111,7 +111,7 @@ class BatchedScenario:
         return ScenarioOutcome([_outcome(found, headline=found is best) for found in measured], values)
 
     def _measure(self, subject: Subject, size: int, search: _Search) -> _Measured:
-        if search.foreseen_bytes(size) > search.room_bytes():
+        if not search.fits(size):
             raise _EndOfSizesError("memory", "by what the sizes before it took, it would not fit in memory")
         batches = _prepare(subject, size)
         order = Order(batches, subject.seed)
@@ -188,14 +188,16 @@ class _Search:
             self._bytes_per_sample = (high - self._high_bytes) / (size - self._size_before)
         self._high_bytes, self._size_before = high, size
 
-    def foreseen_bytes(self, size: int) -> float:
-        """Return what a size may take: as much a sample as the last step; frameworks seldom use old buffers again."""
-        return self._bytes_per_sample * size
+    def fits(self, size: int) -> bool:
+        """Return whether a size should fit: if memory grows from the last size to it as it did up to the last.
 
-    def room_bytes(self) -> float:
-        """Return what may be asked for."""
-        room = headroom_bytes()
-        return float("inf") if room is None else room * HEADROOM_SHARE
+        Where sizes double, that holds whether a framework frees its buffers or keeps them beside larger ones.
+        """
+        limit = limit_bytes()
+        if limit is None or self._high_bytes is None:
+            return True
+        growth = self._bytes_per_sample * (size - self._size_before)
+        return self._high_bytes + growth <= limit * LIMIT_SHARE
 
     def progress(self, share: float) -> Progress:
         """Return how far the search is, `share` of the present size being done; without an end in sight no total."""
@@ -245,7 +247,7 @@ def _prepare(subject: Subject, size: int) -> Sequence[Any]:
 
 
 def _words(error: BaseException) -> str:
-    return str(error) or type(error).__name__
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def _unable(size: int, end: _EndOfSizesError) -> WorkerError:

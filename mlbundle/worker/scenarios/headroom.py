@@ -1,29 +1,23 @@
-"""How much memory this process may still take, as far as the system says.
+"""How much memory this process may have, as far as the system says.
 
-A container's limit kills without a word, so what does not fit has to be foreseen.
+A container's limit kills without a word, so what does not fit has to be foreseen. The limit of a process makes
+allocations fail, which can be caught, and is not looked at here.
 """
 
 from __future__ import annotations
-
-import resource
 
 # Control groups version 2 and 1, as a container sees its own.
 _GROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
-def headroom_bytes() -> int | None:
-    """Return how much more memory there is for this process; None where the system does not say."""
-    status = _kilobytes("/proc/self/status")
-    rooms = []
-    data_limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
-    if data_limit != resource.RLIM_INFINITY and "VmData" in status:
-        rooms.append(data_limit - status["VmData"])
-    if "VmRSS" in status:
-        rooms += [limit - status["VmRSS"] for limit in map(_number, _GROUP_LIMITS) if limit is not None]
+def limit_bytes() -> int | None:
+    """Return how much this process may have in all before something kills it; None where the system does not say."""
+    limits = [limit for limit in map(_number, _GROUP_LIMITS) if limit is not None]
+    had = _kilobytes("/proc/self/status").get("VmRSS")
     available = _kilobytes("/proc/meminfo").get("MemAvailable")
-    if available is not None:
-        rooms.append(available)
-    return max(0, min(rooms)) if rooms else None
+    if had is not None and available is not None:
+        limits.append(had + available)
+    return min(limits) if limits else None
 
 
 def high_water_bytes() -> int | None:
