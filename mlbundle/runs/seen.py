@@ -57,7 +57,7 @@ class _Seen:
 
 
 def seen_of(folder: Path) -> dict[str, Any]:
-    """Return how far a run came: `phase`, `passes_done`, and `progress`, `queries` and the last window if there are any."""
+    """Return how far a run came: `phase` and `passes_done`; `progress`, `queries` and windows where there are any."""
     seen = _seen(folder)
     found: dict[str, Any] = {"phase": seen.phase or None, "passes_done": seen.passes}
     if seen.progress is not None:
