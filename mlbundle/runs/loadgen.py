@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 FOLDER = "loadgen/performance"
 DETAIL = "mlperf_log_detail.txt"
 OFFICIAL_DURATION_S, QUICK_DURATION_S = 600.0, 2.0
+# Of MLCommons' mlperf.conf: the fewest queries, for Offline samples (or all of a smaller set).
+OFFICIAL_QUERIES = {"SingleStream": 100, "MultiStream": 662, "Server": 100}
+OFFICIAL_OFFLINE_SAMPLES, OFFICIAL_MULTI_STREAM = 24_576, 8
 QUICK = "quick: not valid for a submission"
 # Our clock stops when the last query is answered, LoadGen's a moment later.
 _DURATION_TOLERANCE_S = 0.01
@@ -58,7 +61,7 @@ def collect(folder: Path, results: Mapping[str, Result], options: Mapping[str, A
         "scenario": scenario,
         "valid": log.valid,
         "quick": bool(options.get("quick")),
-        **_submission(log, options, duration_s),
+        **_submission(log, options, checked="loadgen:accuracy" in results),
         "version": str(log.values.get("loadgen_version", ""))[:200],
         "result": log.scalars("result_") | log.scalars("early_stopping_"),
         "settings": {key.removeprefix("effective_"): v for key, v in log.scalars("effective_").items()},
@@ -169,16 +172,37 @@ def _wanted_duration_s(options: Mapping[str, Any]) -> float:
     return float(options.get("duration_s") or OFFICIAL_DURATION_S)
 
 
-def _submission(log: DetailLog, options: Mapping[str, Any], duration_s: float) -> dict[str, Any]:
+def _submission(log: DetailLog, options: Mapping[str, Any], *, checked: bool) -> dict[str, Any]:
     """Return whether MLPerf's rules would take this result, as far as one run shows it, and why not."""
     reasons = [QUICK] if options.get("quick") else []
-    if not options.get("quick") and _wanted_duration_s(options) < OFFICIAL_DURATION_S:
-        reasons.append(
-            f"at least {OFFICIAL_DURATION_S:g} s are wanted, asked for were {options['duration_s']:g} s"
-        )
+    wanted_s = _wanted_duration_s(options)
+    if not options.get("quick") and wanted_s < OFFICIAL_DURATION_S:
+        reasons.append(f"at least {OFFICIAL_DURATION_S:g} s are wanted, asked for were {wanted_s:g} s")
+    if not options.get("quick"):
+        reasons += _settings_not_official(log)
+    if not checked:
+        reasons.append("there is no accuracy run")
     if not log.valid or log.errors:
         reasons.append("LoadGen says that the result is not valid")
     return {"submission_valid": not reasons, "submission_reasons": reasons}
+
+
+def _settings_not_official(log: DetailLog) -> list[str]:
+    """Return which settings are below the minimum of MLPerf Inference's rules."""
+    scenario, values = str(log.values["effective_scenario"]), log.values
+    least = OFFICIAL_QUERIES.get(scenario, 0)
+    key = "effective_min_query_count"
+    if scenario == "Offline":
+        key = "effective_min_sample_count"
+        least = min(OFFICIAL_OFFLINE_SAMPLES, count(values, "qsl_reported_total_count", least=1))
+    reasons = []
+    if count(values, key) < least:
+        what = "samples" if scenario == "Offline" else "queries"
+        reasons.append(f"at least {least} {what} are wanted, asked for were {count(values, key)}")
+    size = count(values, "effective_samples_per_query", least=1)
+    if scenario == "MultiStream" and size != OFFICIAL_MULTI_STREAM:
+        reasons.append(f"a query has {size} samples, not {OFFICIAL_MULTI_STREAM}")
+    return reasons
 
 
 def _gates(log: DetailLog, options: Mapping[str, Any], duration_s: float) -> list[str]:

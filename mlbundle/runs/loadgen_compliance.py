@@ -1,4 +1,4 @@
-"""Whether the compliance tests of MLPerf Inference were passed, by the rules of MLCommons' compliance/TEST01, TEST04."""
+"""Whether the compliance tests of MLPerf Inference were passed, by the rules of MLCommons' compliance folder."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import platform
 from typing import Any
 
@@ -11,7 +12,7 @@ from mlbundle.worker.errors import WorkerError
 def load_loadgen() -> Any:
     """Return the module `mlperf_loadgen`; raises WorkerError when it is not in this environment."""
     try:
-        import mlperf_loadgen
+        return importlib.import_module("mlperf_loadgen")
     except ImportError as error:
         raise WorkerError(
             "loadgen-missing",
@@ -22,4 +23,3 @@ def load_loadgen() -> Any:
             hint="use an image or an environment that mlbundle made: those for amd64 have it. There is no wheel for "
             "Linux on arm64: build it there from the source distribution with `pip install mlcommons-loadgen`",
         ) from error
-    return mlperf_loadgen

@@ -296,6 +296,7 @@ class _Test:
                 continue
             with (
                 open(path, "rb") as stream,
-                mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content,memoryview(content) as view
+                mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content,
+                memoryview(content) as view,
             ):
                 self._emitter.file("loadgen/{}/{}".format(self._kind, file_name), view)

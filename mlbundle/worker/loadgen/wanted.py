@@ -34,7 +34,7 @@ _SERVER_MEMORY = 0.5
 
 @dataclass(frozen=True)
 class Pilot:
-    """What a raw loop found: time of one query in ns (fast tenth, median, mean), of `batch` samples; Offline per batch."""
+    """What a raw loop found: time of one query in ns (fast tenth, median, mean); Offline: of `batch` samples."""
 
     fast_ns: int
     median_ns: int

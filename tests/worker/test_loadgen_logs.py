@@ -1,0 +1,234 @@
+"""Logs of LoadGen as the host reads them: what is in them, and files that are none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from mlbundle.analysis.loadgen_logs import LogUnreadable, read_accuracy_log, read_detail_log
+from mlbundle.cli.results_loadgen import lines
+from mlbundle.errors import ProtocolBroken
+from mlbundle.runs.loadgen import collect
+from mlbundle.wire.events import Result
+
+
+def line(key: str, value: Any, **metadata: bool) -> str:
+    entry = {
+        "key": key,
+        "value": value,
+        "time_ms": 0.1,
+        "metadata": {"is_error": False, "is_warning": False, **metadata},
+    }
+    return f":::MLLOG {json.dumps(entry)}\n"
+
+
+def write(path: Path, *parts: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(parts))
+    return path
+
+
+SINGLE = {
+    "loadgen_version": "6.0.17",
+    "qsl_reported_total_count": 3,
+    "effective_scenario": "SingleStream",
+    "effective_test_mode": "PerformanceOnly",
+    "effective_samples_per_query": 1,
+    "effective_min_duration_ms": 600_000,
+    "effective_min_query_count": 100,
+    "effective_performance_issue_same": False,
+    "result_validity": "VALID",
+    "result_query_count": 1000,
+    "result_qps_with_loadgen_overhead": 2.0,
+    "result_mean_latency_ns": 5,
+    "result_min_latency_ns": 1,
+    "result_max_latency_ns": 9,
+    **{
+        f"result_{p}_percentile_latency_ns": 5 for p in ("50.00", "90.00", "95.00", "97.00", "99.00", "99.90")
+    },
+}
+SAID = {
+    "pilot": {"median_ns": 4, "mean_ns": 4.0, "fast_ns": 3, "queries": 10, "settled": True, "batch": 1},
+    "busy_ns": 600_000_000_000,
+    "predicted_memory_bytes": 1,
+    "loop_overhead_ns": 1.0,
+    "loaded_samples": 3,
+    "peak_memory_bytes": 1,
+}
+ANSWERS = '[\n{ "seq_id" : 0, "qsl_idx" : 0, "data" : "00" },\n{ "seq_id" : 1, "qsl_idx" : 2, "data" : "02" },\n{ "seq_id" : 2, "qsl_idx" : 1, "data" : "01" }\n]\n'
+
+
+def a_run(
+    folder: Path, changes: dict[str, Any] | None = None, extra: str = "", answers: str = ANSWERS
+) -> Path:
+    values = {**SINGLE, **(changes or {})}
+    write(folder / "job.json", json.dumps({"scenario": {"name": "single-stream"}}))
+    write(
+        folder / "loadgen/performance/mlperf_log_detail.txt", *(line(k, v) for k, v in values.items()), extra
+    )
+    accuracy = {**SINGLE, "effective_test_mode": "AccuracyOnly"}
+    write(folder / "loadgen/accuracy/mlperf_log_detail.txt", *(line(k, v) for k, v in accuracy.items()))
+    write(folder / "loadgen/accuracy/mlperf_log_accuracy.json", answers)
+    return folder
+
+
+def collected(folder: Path, said: dict[str, Any] | None = None, **options: Any) -> Any:
+    kinds = {"loadgen:performance": {**SAID, **(said or {})}, "loadgen:accuracy": {}}
+    results = {kind: Result(pass_kind=kind, values=values) for kind, values in kinds.items()}
+    return collect(folder, results, options)
+
+
+def test_an_official_run_counts(tmp_path) -> None:
+    found = collected(a_run(tmp_path))
+    assert found.reasons == []
+    assert found.result["loadgen"]["submission_valid"] is True
+    assert found.result["loadgen"]["result"]["result_query_count"] == 1000
+    assert found.result["throughput_per_s"] == 2.0
+    assert found.result["harness_overhead"]["ratio"] == 1.25
+    assert found.headline == "loadgen/performance"
+
+
+@pytest.mark.parametrize(
+    ("changes", "extra", "said", "options", "reason"),
+    [
+        ({"result_validity": "INVALID"}, line("result_invalid_reason", "Do more. "), {}, {}, "LoadGen says INVALID: Do more."),
+        ({"result_validity": "INVALID", "early_stopping_met": False}, "", {}, {}, "LoadGen says INVALID: early_stopping_met"),
+        ({}, line("error_runtime", "went wrong", is_error=True), {}, {}, "LoadGen reports an error: went wrong"),
+        ({}, "", {"busy_ns": 860_000_000}, {}, "the queries took 0.86 s, at least 600 s are wanted"),
+        ({"effective_min_duration_ms": 1}, "", {}, {}, "LoadGen ran with a minimum of 0.001 s instead of 600 s"),
+    ],
+)  # fmt: skip
+def test_what_does_not_count_says_why(tmp_path, changes, extra, said, options, reason) -> None:
+    assert reason in collected(a_run(tmp_path, changes, extra), said, **options).reasons
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "reason"),
+    [
+        ({}, {"quick": True}, "quick: not valid for a submission"),
+        ({}, {"duration_s": 5.0}, "at least 600 s are wanted, asked for were 5 s"),
+        ({"effective_min_query_count": 10}, {}, "at least 100 queries are wanted, asked for were 10"),
+        ({"result_validity": "INVALID"}, {}, "LoadGen says that the result is not valid"),
+    ],
+)
+def test_what_no_submission_may_hold_is_marked(tmp_path, changes, options, reason) -> None:
+    found = collected(a_run(tmp_path, changes), **options).result
+    assert found["loadgen"]["submission_valid"] is False
+    assert reason in found["loadgen"]["submission_reasons"]
+    found["loadgen"]["result"]["result_90.00_percentile_latency_ns"] = 5
+    assert any(reason in text for _, text in lines(found)), "the table says it, too"
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        ANSWERS.replace('"qsl_idx" : 1', '"qsl_idx" : 2'),
+        ANSWERS.replace('"qsl_idx" : 1', '"qsl_idx" : 7'),
+        "[\n]\n",
+    ],
+)
+def test_every_sample_must_be_in_the_accuracy_run_once(tmp_path, answers) -> None:
+    (reason,) = collected(a_run(tmp_path, answers=answers)).reasons
+    assert "of 3 samples" in reason
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"effective_scenario": "Offline"}, {}),
+        ({"effective_test_mode": "AccuracyOnly"}, {}),
+        ({"result_query_count": "many"}, {}),
+        ({"result_query_count": 1.5}, {}),
+        ({"result_50.00_percentile_latency_ns": None}, {}),
+        ({"result_mean_latency_ns": -1}, {}),
+        ({"effective_min_duration_ms": [600_000]}, {}),
+        ({}, {"pilot": "fast"}),
+        ({}, {"pilot": {"median_ns": True}}),
+        ({}, {"busy_ns": 0}),
+        ({}, {"busy_ns": 1 << 70}),
+        ({}, {"loaded_samples": None}),
+        ({}, {"loop_overhead_ns": float("inf")}),
+    ],
+)
+def test_what_is_no_result_is_refused(tmp_path, changes, said) -> None:
+    with pytest.raises(ProtocolBroken):
+        collected(a_run(tmp_path, changes), said)
+
+
+def compliance(folder: Path, test: str, changes: dict[str, Any], answers: str = ANSWERS) -> dict[str, Any]:
+    values = {**SINGLE, "effective_performance_issue_same": test == "TEST04", **changes}
+    write(folder / "loadgen" / test / "mlperf_log_detail.txt", *(line(k, v) for k, v in values.items()))
+    write(folder / "loadgen" / test / "mlperf_log_accuracy.json", answers)
+    found: dict[str, Any] = collected(folder, compliance=[test]).result["loadgen"]["compliance"][test]
+    return found
+
+
+P90 = "result_90.00_percentile_latency_ns"
+
+
+@pytest.mark.parametrize(
+    ("test", "changes", "answers", "why"),
+    [
+        ("TEST01", {}, ANSWERS, ""),
+        ("TEST01", {P90: 5.4}, ANSWERS, ""),
+        ("TEST01", {P90: 6}, ANSWERS, "slower than the performance run"),
+        ("TEST01", {}, ANSWERS.replace('"02"', '"03"'), "1 of 3 answers are not those"),
+        ("TEST01", {}, "[\n]\n", "no answer was logged"),
+        ("TEST01", {"result_validity": "INVALID"}, ANSWERS, "LoadGen says"),
+        ("TEST04", {P90: 4.6}, "[\n]\n", ""),
+        ("TEST04", {P90: 4}, "[\n]\n", "was faster, 1.250 of the speed"),
+    ],
+)
+def test_compliance_tests_are_judged_by_their_rules(tmp_path, test, changes, answers, why) -> None:
+    found = compliance(a_run(tmp_path), test, changes, answers)
+    assert found["passed"] is (not why)
+    assert why in found["why"]
+
+
+def test_the_log_of_another_test_is_refused(tmp_path) -> None:
+    with pytest.raises(ProtocolBroken):
+        compliance(a_run(tmp_path), "TEST04", {"effective_performance_issue_same": False})
+
+
+def test_warnings_are_kept_but_for_those_about_its_own_log(tmp_path) -> None:
+    own = line("warning_generic_message", "Logging allocation detected: tid: 1", is_warning=True)
+    other = line("warning_generic_message", "Something  else\n", is_warning=True)
+    log = read_detail_log(write(tmp_path / "log", "noise\n", own, other, line("a", [1])))
+    assert log.warnings == ("Something else",)
+    assert log.values["a"] == [1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "not a log\n",
+        ":::MLLOG {\n",
+        ":::MLLOG []\n",
+        ":::MLLOG {}\n",
+        line("a", 1).replace('"value": 1', '"value": NaN'),
+        line("a", 1).replace('"value": 1', '"value": 1e999'),
+        ":::MLLOG " + "[" * 100_000 + "\n",
+        ":::MLLOG \ud800\n".encode("utf-8", "surrogatepass").decode("latin-1"),
+    ],
+)
+def test_what_is_no_log_is_refused(tmp_path, text) -> None:
+    with pytest.raises(LogUnreadable):
+        read_detail_log(write(tmp_path / "log", text))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(content=st.binary(max_size=200), marked=st.booleans())
+def test_any_bytes_are_read_or_refused(tmp_path, content, marked) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b":::MLLOG " + content if marked else content)
+    for read in (read_detail_log, lambda p: list(read_accuracy_log(p))):
+        try:
+            read(path)
+        except LogUnreadable:
+            pass

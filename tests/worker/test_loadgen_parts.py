@@ -1,0 +1,261 @@
+"""LoadGen's side of the worker without LoadGen: hints, memory, samples put together, signs of life."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mlbundle.wire.job import Job, LimitsJob, ModelJob
+from mlbundle.worker.errors import WorkerError
+from mlbundle.worker.loadgen import accuracy
+from mlbundle.worker.loadgen.compliance import audit_config
+from mlbundle.worker.loadgen.pilot import run_offline_pilot, run_pilot
+from mlbundle.worker.loadgen.samples import Samples, performance_count
+from mlbundle.worker.loadgen.sut import Payloads, Signs, SystemUnderTest
+from mlbundle.worker.loadgen.wanted import Pilot, Wanted, hints_of, require_memory, wanted_of
+
+MS = 1_000_000
+
+
+def job(name: str, **options: Any) -> Job:
+    return Job(
+        "run", ModelJob("p", {}, (), ()), None, {"name": name, "options": options}, None, limits=LimitsJob()
+    )
+
+
+def pilot(ns: int, batch: int = 1) -> Pilot:
+    return Pilot(fast_ns=ns, median_ns=ns, mean_ns=float(ns), queries=10, settled=True, batch=batch)
+
+
+def test_minimums_are_official_unless_chosen() -> None:
+    assert wanted_of(job("single-stream"), 360).min_duration_s == 600
+    assert wanted_of(job("single-stream", quick=True), 360).min_duration_s == 2
+    assert wanted_of(job("server", duration_s=5.0, queries=7), 360).min_queries == 7
+    assert wanted_of(job("offline"), 360).min_queries == 360
+    assert wanted_of(job("offline"), 50_000).min_queries == 24_576
+    assert wanted_of(job("offline", quick=True), 50_000).min_queries == 64
+    assert wanted_of(job("multi-stream", samples_per_query=8), 360).samples_per_query == 8
+
+
+def test_a_closed_loop_gets_more_queries_than_it_can_answer_and_not_twice_as_many() -> None:
+    for latency_ns in (50_000, MS, 100 * MS):
+        hints = hints_of(Wanted("SingleStream", 600, None), pilot(latency_ns), 1 << 40)
+        made = 2 * 600e9 / hints.expected_ns
+        assert 1.2 < made / (600e9 / latency_ns) < 2
+
+
+def test_offline_makes_enough_samples_for_the_time() -> None:
+    hints = hints_of(Wanted("Offline", 2, 64), pilot(20 * MS, batch=4), 1 << 40)
+    samples_per_s = 4 / 0.02
+    assert samples_per_s < hints.rate_per_s < 1.5 * samples_per_s
+
+
+def test_a_rate_that_nobody_chose_can_be_held_and_fits_the_memory() -> None:
+    wanted = Wanted("Server", 600, None)
+    assert hints_of(wanted, pilot(10 * MS), 1 << 30).rate_per_s == pytest.approx(40, rel=0.01)
+    tight = hints_of(wanted, pilot(10_000), 1 << 30)
+    assert tight.memory_bytes <= 1 << 29
+    require_memory(wanted, tight, 1 << 30, 100 << 20)
+
+
+def test_memory_beyond_the_limit_is_refused_with_the_amount() -> None:
+    wanted = Wanted("SingleStream", 600, None)
+    with pytest.raises(WorkerError, match=r"beforehand: 22\.\d GiB for 600 s .* there are 2 GiB") as refused:
+        require_memory(wanted, hints_of(wanted, pilot(11_000), 1 << 40), 2 << 30, 50 << 20)
+    assert refused.value.fault == "environment"
+    assert "23 GiB or more (--memory)" in str(refused.value.hint)
+
+
+def test_audit_settings_name_a_sample_that_is_loaded() -> None:
+    assert "performance_issue_same_index = 3\n" in audit_config("TEST04", 360)
+    assert "performance_issue_same_index = 1\n" in audit_config("TEST04", 2)
+    assert "accuracy_log_rng_seed" in audit_config("TEST01", 360)
+
+
+class FakeModel:
+    """Doubles its input; `copies` says that a prepared batch no longer sees its memory, `single` refuses batches."""
+
+    def __init__(self, copies: bool = False, single: bool = False) -> None:
+        self.copies, self.single, self.asked = copies, single, 0
+        self.predictor = SimpleNamespace(predict=lambda _handle, batch: self.predict(batch))
+        self.handle = None
+        self.dataset = range(20)
+        self.pipeline = SimpleNamespace(
+            prepare=lambda n: {"x": np.full((3,), n, np.float32)}, output_stages=[]
+        )
+
+    def prepare(self, feeds: Any) -> Any:
+        return {k: v.copy() for k, v in feeds.items()} if self.copies else feeds
+
+    def predict(self, batch: Any) -> Any:
+        if self.single and len(batch["x"]) > 1:
+            raise WorkerError("inputs-mismatch", "one at a time", fault="bundle")
+        self.asked += 1
+        return [batch["x"] * 2]
+
+    def in_order(self, outputs: Any) -> Any:
+        return outputs
+
+    def blamed(self) -> Any:
+        import contextlib
+
+        return contextlib.nullcontext()
+
+
+@pytest.mark.parametrize("copies", [False, True])
+@pytest.mark.parametrize(
+    "indices", [[4], [4, 2], [7, 7, 7, 7], [3, 4, 5, 6, 0, 1], [0, 3, 1], list(range(8)), [5, 4, 4, 4]]
+)
+def test_a_batch_holds_the_samples_that_were_asked_for(copies, indices) -> None:
+    samples = Samples(FakeModel(copies), window=4)
+    samples.load([*range(8), 0, 1, 2])
+    for _ in range(2):
+        for ask in (samples.answer, samples.gathered):
+            (found,) = ask(indices)
+            assert found[:, 0].tolist() == [2 * index for index in indices]
+            if len(indices) > 1:
+                (rest,) = ask(indices[:-1])
+                assert rest[:, 0].tolist() == [2 * index for index in indices[:-1]]
+
+
+def test_windows_of_the_loaded_order_are_ready_beforehand() -> None:
+    samples = Samples(model := FakeModel(), window=4)
+    samples.load([5, 3, 1, 7, 5, 3, 1])
+    prepared = []
+    model.prepare = lambda feeds: prepared.append(1) or feeds
+    for start, wanted in {5: [5, 3, 1, 7], 7: [7, 5, 3, 1]}.items():
+        assert samples.answer([*wanted])[0][:, 0].tolist() == [2 * i for i in wanted], start
+    assert not prepared
+
+
+class FakeLoadGen:
+    """Takes down who was told to be complete, and the bytes of the answers at that time."""
+
+    def __init__(self) -> None:
+        self.told: list[list[tuple[int, bytes]]] = []
+
+    def QuerySampleResponse(self, query: int, address: int, size: int) -> tuple[int, int, int]:  # noqa: N802
+        return (query, address, size)
+
+    def QuerySamplesComplete(self, responses: Any) -> None:  # noqa: N802
+        import ctypes
+
+        self.told.append([(q, ctypes.string_at(a, s) if s else b"") for q, a, s in responses])
+
+
+class Silent:
+    def __init__(self) -> None:
+        self.events: list[Any] = []
+
+    def event(self, event: Any) -> None:
+        self.events.append(event)
+
+
+def fail(error: BaseException) -> Any:
+    raise AssertionError from error
+
+
+@pytest.mark.parametrize("single", [False, True])
+@pytest.mark.parametrize("kind", ["chunks", "batches", "single"])
+@pytest.mark.parametrize("logged", [False, True])
+def test_every_sample_is_completed_once_with_its_own_answer(single, kind, logged) -> None:
+    model = FakeModel(single=single)
+    samples = Samples(model, window=4 if kind == "batches" else 1)
+    samples.load(list(range(20)))
+    fake, signs = FakeLoadGen(), Signs(Silent(), "measure", 1.0, "s")
+    payloads = Payloads(model, keep_layouts=True) if logged else None
+    sut = SystemUnderTest(fake, samples, signs, fail, payloads)
+    issue = {"chunks": lambda: sut.chunks(16), "batches": sut.batches, "single": sut.single}[kind]()
+    indices = {"chunks": [i % 20 for i in range(150)], "batches": [3, 4, 5, 6], "single": [9]}[kind]
+    issue(list(range(100, 100 + len(indices))), indices)
+    told = [pair for group in fake.told for pair in group]
+    assert [query for query, _ in told] == list(range(100, 100 + len(indices)))
+    wanted = [np.full(3, 2 * i, np.float32).tobytes() if logged else b"" for i in indices]
+    assert [data for _, data in told] == wanted
+    assert signs.samples == len(indices)
+    if kind == "chunks":
+        assert all(len(group) >= 64 for group in fake.told[:-1])
+
+
+def test_an_exception_goes_to_who_ends_the_process_and_not_to_loadgen() -> None:
+    caught: list[BaseException] = []
+    samples = Samples(FakeModel())
+    samples.load([0])
+    sut = SystemUnderTest(
+        FakeLoadGen(),
+        samples,
+        Signs(Silent(), "measure", 1.0, "s"),
+        caught.append,
+        None,  # type: ignore[arg-type]
+    )
+    sut.single()([1], [5])
+    assert isinstance(caught[0], KeyError)
+
+
+def test_signs_of_life_come_twice_a_second_at_most_however_fast_queries_are(monkeypatch) -> None:
+    now, emitter = [0], Silent()
+    monkeypatch.setattr("mlbundle.worker.loadgen.sut.time.monotonic_ns", lambda: now[0])
+    signs = Signs(emitter, "measure", 20.0, "s")
+    signs.begin()
+    for query_ns in [20_000] * 200_000 + [300 * MS] * 20:
+        now[0] += query_ns
+        signs.done(1)
+    seen = [event.done for event in emitter.events]
+    assert 5 <= len(seen) <= 2 * now[0] / 1e9
+    assert all(later - earlier >= 0.4 for earlier, later in zip(seen, seen[1:]))
+    assert all(event.eta_s >= 0 for event in emitter.events)
+
+
+def test_the_pilot_tells_the_times_of_a_loop_that_has_settled(monkeypatch) -> None:
+    now = [0]
+    monkeypatch.setattr("time.monotonic_ns", lambda: now[0])
+
+    def call(_query: Any) -> None:
+        now[0] += MS
+
+    found = run_pilot(call, [1, 2, 3], 1.0, lambda: None)
+    assert found.median_ns == found.fast_ns == MS
+    assert found.settled is True
+
+
+def test_the_pilot_of_offline_finds_the_batch_that_answers_most(monkeypatch) -> None:
+    now, model = [0], FakeModel()
+    monkeypatch.setattr("time.monotonic_ns", lambda: now[0])
+
+    def predict(_handle: Any, batch: Any) -> Any:
+        size = len(batch["x"])
+        now[0] += 100_000 + size * (10_000 if size <= 16 else 100_000)
+        return [batch["x"]]
+
+    model.predictor.predict = predict
+    samples = Samples(model)
+    samples.load(list(range(20)))
+    found = run_offline_pilot(samples, list(range(20)), 1.0, lambda: None)
+    assert found.batch == 16
+    assert found.median_ns == 260_000
+
+
+def test_what_may_be_loaded_is_a_share_of_the_memory() -> None:
+    assert performance_count(FakeModel(), 1 << 30) == 20
+    assert performance_count(FakeModel(), 4 * 12 * 5) == 5
+    assert performance_count(FakeModel(), 1) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no log",
+        '[\n{ "seq_id" : 0, "qsl_idx" : 0, "data" : "0" }\n]',
+        '[\n{ "seq_id" : 0, "data" : "00" }\n]',
+        '[\n{ "seq_id" : 0, "qsl_idx" : 0, "data" : "00" },\n{ "seq_id" : 1, "qsl_idx" : 0, "data" : "00" }\n]',
+    ],
+)
+def test_an_accuracy_log_that_is_none_is_told(tmp_path, text) -> None:
+    path = tmp_path / "log.json"
+    path.write_text(text)
+    with pytest.raises(WorkerError) as refused:
+        accuracy.read_log(str(path))
+    assert refused.value.reference == "loadgen-log"
