@@ -229,6 +229,8 @@ def _prepare(subject: Subject, size: int) -> Sequence[Any]:
     try:
         batches = subject.batches_of(size)
         answer = subject.call(batches[0])
+        outputs = subject.session.in_order(answer) if subject.session is not None else ()
+        lengths = [len(output) for output in outputs]
     except BrokenPipeError:  # the host is gone
         raise
     except Exception as error:
@@ -237,12 +239,10 @@ def _prepare(subject: Subject, size: int) -> Sequence[Any]:
         if size == 1:
             raise
         raise _EndOfSizesError("refused", _words(error)) from error
-    outputs = subject.session.in_order(answer) if subject.session is not None else ()
-    for output in outputs:
-        if len(output) != size:
-            raise _EndOfSizesError(
-                "refused", "the model answers a batch of {} with {} results".format(size, len(output))
-            )
+    for length in lengths:
+        if length != size:
+            message = "the model answers a batch of {} with {} results".format(size, length)
+            raise _EndOfSizesError("refused", message)
     return batches
 
 
