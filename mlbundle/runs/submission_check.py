@@ -86,9 +86,11 @@ def why_not(log: DetailLog) -> list[str]:
     if log.text("effective_scenario") != "Offline" and log.values.get("early_stopping_met") is not True:
         reasons.append("the condition for stopping early was not met")
     if log.text("effective_scenario") == "Offline":
+        # A data set that is smaller may be taken whole.
+        least = min(MIN_OFFLINE_SAMPLES, log.number("qsl_reported_total_count") or MIN_OFFLINE_SAMPLES)
         samples = log.number("effective_samples_per_query") or 0
-        if samples < MIN_OFFLINE_SAMPLES:
-            reasons.append(f"{samples:.0f} samples, not at least {MIN_OFFLINE_SAMPLES}")
+        if samples < least:
+            reasons.append(f"{samples:.0f} samples, not at least {least:.0f}")
     return reasons
 
 
