@@ -22,7 +22,8 @@ from mlbundle.worker.scenarios.base import Subject, Timings
 from mlbundle.worker.scenarios.closed import Order
 from mlbundle.worker.scenarios.open_loop import REPORT_IDLE_NS, SILENT_NS, MonotonicClock, OpenLoop
 from mlbundle.worker.scenarios.peak import MOST_TRIALS, RESOLUTION, Trial, find_peak
-from mlbundle.worker.scenarios.poisson import PoissonScenario, served
+from mlbundle.worker.scenarios.poisson import PoissonScenario
+from mlbundle.worker.scenarios.schedule import rank_of, served
 
 SERVICE_NS = 1_000_000
 
@@ -364,3 +365,8 @@ def test_a_peak_that_its_measurement_does_not_confirm_is_lowered(emitted, virtua
     assert not peak["trials"][-1]["kept"], "a measurement that missed is among the trials"
     assert peak["rate_per_s"] == pytest.approx(missed[-1] * 0.95)
     assert outcome.passes[1].values["rate_per_s"] == peak["rate_per_s"]
+
+
+def test_ranks_are_those_of_the_decimal_that_was_written() -> None:
+    assert [rank_of(percent, 1000) for percent in (50, 99, 99.9, 99.99)] == [499, 989, 998, 999]
+    assert rank_of(50, 1) == 0

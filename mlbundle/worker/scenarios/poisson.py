@@ -6,13 +6,12 @@ keeps to a target latency, and measures at that rate.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 import numpy as np
 
-from mlbundle.wire.events import Log, Progress, Window
+from mlbundle.wire.events import Log, Progress
 from mlbundle.worker.arrivals import poisson_arrivals, replayed_arrivals
 from mlbundle.worker.errors import WorkerError
 from mlbundle.worker.scenarios.base import PassOutcome, ScenarioOutcome, Subject, Timings, measured_kind
@@ -26,6 +25,15 @@ from mlbundle.worker.scenarios.open_loop import (
     open_loop_overhead_ns,
 )
 from mlbundle.worker.scenarios.peak import MOST_TRIALS, Trial, find_peak
+from mlbundle.worker.scenarios.schedule import (
+    MeasureReports,
+    Schedule,
+    ShareReports,
+    as_int64,
+    drawn_schedule,
+    rank_of,
+    served,
+)
 
 TRIAL_S = 1.0
 # A trial sees about this many queries beyond its percentile, if the measurement itself lasts long enough for them.
@@ -36,15 +44,6 @@ TRIAL_TARGETS = 100
 STEP_DOWN = 0.95
 MOST_CONFIRMATIONS = 3
 _UNREACHABLE = 0.5
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Arrivals in ns from the beginning, how long they go on, and their rate if they were drawn with one."""
-
-    arrivals_ns: Sequence[int]
-    horizon_ns: int
-    rate_per_s: float | None
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ class PoissonScenario:
     def measure(self, subject: Subject, rate: float | None, attempt: int = 0) -> tuple[Schedule, Timings]:
         """Measure at a rate, or the replay, as long as was asked for; another attempt gets other arrivals."""
         schedule = self._schedule(rate, (subject.seed, 0, attempt))
-        return schedule, self._run(subject, schedule, _Measured(subject, schedule))
+        return schedule, self._run(subject, schedule, MeasureReports(subject.emitter, schedule))
 
     def try_rate(self, subject: Subject, rate: float, number: int, left: int) -> Trial:
         """Try a rate for a short while; `left` is how many trials there can be, with this one."""
@@ -124,21 +123,23 @@ class PoissonScenario:
         assert self.target_ns is not None
         fitting_s = max(TRIAL_S, tail / rate, TRIAL_TARGETS * self.target_ns / 1e9)
         duration_s = min(self._duration_s, fitting_s)
-        schedule = _drawn(rate, (subject.seed, 1, number), duration_s)
+        schedule = drawn_schedule(rate, (subject.seed, 1, number), duration_s)
 
         def progress(share: float) -> Progress:
             done, eta_s = number + share, (left - share) * duration_s
             return Progress(phase="warm-up", done=done, total=number + left, unit="trials", eta_s=eta_s)
 
-        return self.judge(schedule, self._run(subject, schedule, _Reports(subject, schedule, progress)))
+        return self.judge(
+            schedule, self._run(subject, schedule, ShareReports(subject.emitter, schedule, progress))
+        )
 
     def judge(self, schedule: Schedule, timings: Timings) -> Trial:
         """Say whether a load kept to the target; one that asks for more time than there is never does."""
         assert timings.scheduled_ns is not None
         assert self.target_ns is not None
         assert schedule.rate_per_s is not None
-        latencies = np.sort(_int64(timings.ends_ns) - _int64(timings.scheduled_ns))
-        latency_ns = int(latencies[_rank(self._percentile, len(latencies))])
+        latencies = np.sort(as_int64(timings.ends_ns) - as_int64(timings.scheduled_ns))
+        latency_ns = int(latencies[rank_of(self._percentile, len(latencies))])
         held = served(timings)["service_ns"] <= max(schedule.horizon_ns, schedule.arrivals_ns[-1])
         return Trial(schedule.rate_per_s, latency_ns, held and latency_ns <= self.target_ns)
 
@@ -149,7 +150,7 @@ class PoissonScenario:
         if self._queries is not None:
             arrivals = poisson_arrivals(rate, seed, count=self._queries)
             return Schedule(arrivals, arrivals[-1], rate)
-        return _drawn(rate, seed, self._duration_s)
+        return drawn_schedule(rate, seed, self._duration_s)
 
     def _run(self, subject: Subject, schedule: Schedule, reports: Reports) -> Timings:
         order = Order(subject.batches, subject.seed)
@@ -216,94 +217,10 @@ class _Search:
         )
 
 
-class _Reports:
-    """Tells the host how far a load is; `progress` makes the event of a share of it."""
-
-    def __init__(self, subject: Subject, schedule: Schedule, progress: Callable[[float], Progress]) -> None:
-        self._emitter = subject.emitter
-        self._schedule = schedule
-        self._progress = progress
-
-    def window(self, due_ns: Sequence[int], ends_ns: Sequence[int], begun: int) -> None:
-        """Tell how far it is, no more."""
-        self.alive(len(ends_ns))
-
-    def alive(self, done: int) -> None:
-        """Say how far the load is, by its arrivals."""
-        arrivals = self._schedule.arrivals_ns
-        share = 1.0 if done >= len(arrivals) else arrivals[done] / max(1, self._schedule.horizon_ns)
-        self._emitter.event(self._progress(share))
-
-
-class _Measured(_Reports):
-    """Tells the host of the queries of a measurement as well."""
-
-    def __init__(self, subject: Subject, schedule: Schedule) -> None:
-        super().__init__(subject, schedule, self._seconds)
-        self._begun_ns = time.monotonic_ns()
-
-    def window(self, due_ns: Sequence[int], ends_ns: Sequence[int], begun: int) -> None:
-        """Tell of the queries from `begun` on, and how far the load is."""
-        ends, due = _int64(ends_ns[begun:]), _int64(due_ns[begun : len(ends_ns)])
-        latencies = np.sort(ends - due)
-        p50, p90, p99 = (int(latencies[_rank(percent, len(latencies))]) for percent in (50, 90, 99))
-        self._emitter.event(
-            Window(
-                phase="measure",
-                queries=len(latencies),
-                throughput=len(latencies) / max(1, int(ends[-1] - due[0])) * 1e9,
-                p50_ns=p50,
-                p90_ns=p90,
-                p99_ns=p99,
-            )
-        )
-        self.alive(len(ends_ns))
-
-    def _seconds(self, share: float) -> Progress:
-        total_s = self._schedule.horizon_ns / 1e9
-        done_s = share * total_s
-        # A load that is not held takes longer than its arrivals: as much longer as it did so far.
-        pace = max(1.0, (time.monotonic_ns() - self._begun_ns) / 1e9 / done_s) if done_s else 1.0
-        eta_s = (total_s - done_s) * pace
-        return Progress(phase="measure", done=done_s, total=total_s, unit="s", eta_s=eta_s)
-
-
-def _drawn(rate: float, seed: Sequence[int], duration_s: float) -> Schedule:
-    arrivals = poisson_arrivals(rate, seed, duration_s=duration_s)
-    # One arrival comes in any case, and may come later.
-    return Schedule(arrivals, max(round(duration_s * 1e9), arrivals[-1]), rate)
-
-
-def served(timings: Timings) -> dict[str, Any]:
-    """Return the time spent in calls, and how late the loop itself was, in ns.
-
-    `late_ns` is over the queries that found nothing before them: how long after their time they began.
-    """
-    assert timings.scheduled_ns is not None
-    starts, ends = _int64(timings.starts_ns), _int64(timings.ends_ns)
-    due = _int64(timings.scheduled_ns)
-    free = np.concatenate(([True], ends[:-1] <= due[1:]))
-    late = np.sort((starts - due)[free])
-    p50, p99 = (int(late[_rank(percent, len(late))]) for percent in (50, 99))
-    return {
-        "service_ns": int((ends - starts).sum()),
-        "late_ns": {"queries": len(late), "p50": p50, "p99": p99, "max": int(late[-1])},
-    }
-
-
 def _floor(warm_up: Timings) -> _Floor:
-    services = np.sort(_int64(warm_up.ends_ns[-TAIL:]) - _int64(warm_up.starts_ns[-TAIL:]))
+    services = np.sort(as_int64(warm_up.ends_ns[-TAIL:]) - as_int64(warm_up.starts_ns[-TAIL:]))
     mean_ns = max(1.0, float(services.mean()))
-    return _Floor(int(services[_rank(50, len(services))]), 1e9 / mean_ns)
-
-
-def _int64(values: Any) -> Any:
-    return np.asarray(values, np.int64)
-
-
-def _rank(percent: float, count: int) -> int:
-    """Return the position of the nearest-rank percentile among `count` sorted values."""
-    return max(0, int(np.ceil(percent * count / 100)) - 1)
+    return _Floor(int(services[rank_of(50, len(services))]), 1e9 / mean_ns)
 
 
 def _refused(message: str) -> WorkerError:
