@@ -51,6 +51,7 @@ ADDERS: dict[str, str] = {
     "batched": "mlbundle.runs.batches:add",
     "pipeline": "mlbundle.runs.pipelines:add",
 }
+_BY_THROUGHPUT = ("batched", "pipeline")
 # Families whose worker sends no passes of queries: -> `module:function`, called with the run's folder, the results by
 # name and the options; returns Collected.
 COLLECTORS: dict[str, str] = {
@@ -83,7 +84,8 @@ def collect_results(
         result |= added
     return Collected(
         result=result,
-        queries=first.headline.queries,
+        # Where the headline is a throughput, a few long queries are as good as many short ones.
+        queries=None if scenario in _BY_THROUGHPUT else first.headline.queries,
         settled=all(process.warm_up_settled for process in processes),
         headline=first.headline.folder,
         framework=first.values.get("framework"),

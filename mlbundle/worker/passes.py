@@ -53,7 +53,7 @@ def measure(job: Job, emitter: Emitter, name: str, number: int) -> None:
     scenario = registry.load("mlbundle.scenarios", str(job.scenario["name"]))(
         job.scenario.get("options") or {}
     )
-    pool = _Pool(session, spans, emitter)
+    pool = _Pool(session, spans, emitter, wanted=getattr(scenario, "needs_batches", True))
     emitter.phase("load", "done")
     subject = Subject(
         call=_caller(session),
@@ -63,6 +63,7 @@ def measure(job: Job, emitter: Emitter, name: str, number: int) -> None:
         batches_of=pool.batches_of,
         session=session,
         number=number,
+        traced=spans.enabled,
     )
     with session.blamed():
         outcome = scenario.run(subject)
@@ -86,7 +87,10 @@ def _send_pass(emitter: Emitter, found: PassOutcome, spans: SpanRecorder) -> dic
     if timings.scheduled_ns is not None:
         _send_array(emitter, "{}/{}".format(folder, SCHEDULED), np.asarray(timings.scheduled_ns, np.int64))
     traced = 0
-    if spans.enabled and found.headline:
+    if found.spans is not None:
+        emitter.file("{}/{}".format(folder, SPANS), found.spans.to_bytes())
+        traced = len(timings.starts_ns)
+    elif spans.enabled and found.headline:
         traced = min(len(timings.starts_ns), TRACED_QUERIES)
         spans.add_queries(timings.starts_ns[:traced], timings.ends_ns[:traced], 0)
         emitter.file("{}/{}".format(folder, SPANS), spans.to_bytes())
@@ -185,10 +189,10 @@ def _send_accuracy(job: Job, emitter: Emitter, metric: Any, outputs: _Outputs, s
 class _Pool:
     """Samples that are pre-processed before anything is timed, as LoadGen's LoadSamplesToRam does; bounded by bytes."""
 
-    def __init__(self, session: Session, spans: SpanRecorder, emitter: Emitter) -> None:
+    def __init__(self, session: Session, spans: SpanRecorder, emitter: Emitter, *, wanted: bool) -> None:
         self._session = session
         self._tensors: list[dict[str, Any]] = []
-        size_bytes, count = 0, min(len(session.dataset), POOL_SAMPLES)
+        size_bytes, count = 0, min(len(session.dataset), POOL_SAMPLES) if wanted else 0
         progress = _Progress(emitter, "load", count)
         for number in range(count):
             start = time.monotonic_ns()

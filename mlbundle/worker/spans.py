@@ -18,15 +18,16 @@ MAX_ROWS = 1_000_000
 class SpanRecorder:
     """Rows of (track, name, start, end, parent, query); times in ns on CLOCK_MONOTONIC."""
 
-    def __init__(self, enabled: bool) -> None:
+    def __init__(self, enabled: bool, most_rows: int = MAX_ROWS) -> None:
         self.enabled = enabled
+        self._most_rows = most_rows
         self._rows: list[tuple[str, str, int, int, int, int]] = []
         self._columns: list[dict[str, Any]] = []
         self._lock = threading.Lock()
 
     def add(self, track: str, name: str, start_ns: int, end_ns: int, query: int = NO_QUERY) -> None:
         """Add one span without a parent."""
-        if self.enabled and len(self._rows) < MAX_ROWS:
+        if self.enabled and len(self._rows) < self._most_rows:
             with self._lock:
                 self._rows.append((track, name, start_ns, end_ns, NO_PARENT, query))
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Sequence
 
 from mlbundle.worker.emit import Emitter
+from mlbundle.worker.spans import SpanRecorder
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Subject:
 
     `batches` are of one sample each. `batches_of(size)` makes others, of that many samples, before anything is timed;
     `session` is the open model with its dataset and its pipeline, for a scenario that drives them itself. `number` is
-    that of the process: 0, and more for repeats.
+    that of the process: 0, and more for repeats. `traced` says that spans are wanted.
     """
 
     call: Callable[[Any], Any]
@@ -25,6 +26,7 @@ class Subject:
     batches_of: Callable[[int], Sequence[Any]] = lambda _size: ()
     session: Any = None
     number: int = 0
+    traced: bool = False
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,8 @@ class Timings:
 class PassOutcome:
     """One pass of a scenario: its kind (`mlbundle.wire.passes.KINDS`), its times, and what it found.
 
-    The result of the run is taken from the pass that is the `headline`. `values` are JSON values.
+    The result of the run is taken from the pass that is the `headline`. `values` are JSON values. Without `spans` of
+    its own the queries of the headline become spans.
     """
 
     kind: str
@@ -52,6 +55,7 @@ class PassOutcome:
     samples_per_query: int = 1
     headline: bool = False
     values: Mapping[str, Any] = field(default_factory=dict)
+    spans: SpanRecorder | None = None
 
 
 @dataclass(frozen=True)

@@ -24,12 +24,15 @@ from mlbundle.worker.spans import SpanRecorder
 WARM_UP_NS = 300_000_000
 WARM_UP_BATCHES = 2
 OVERHEAD_SAMPLES = 500
+# So many operations are kept as spans; what comes later is left out of the trace.
+TRACED_SPANS = 20_000
 
 
 class PipelineScenario:
     """The whole chain. Options: duration_s, samples (None: as many as fit), batch_size."""
 
     name = "pipeline"
+    needs_batches = False
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         samples = options.get("samples")
@@ -46,7 +49,8 @@ class PipelineScenario:
             pass
         subject.emitter.phase("warm-up", "done")
         subject.emitter.phase("measure", "begun")
-        measured = _Chain(session, batch_size)
+        spans = SpanRecorder(subject.traced, TRACED_SPANS)
+        measured = _Chain(session, batch_size, spans)
         self._measure(measured, subject.emitter)
         overhead_ns = stream_overhead_ns(len(measured.stages))
         subject.emitter.phase("measure", "done")
@@ -58,7 +62,11 @@ class PipelineScenario:
         }
         found = {"batch_size": batch_size, "threads": measured.threads, "stages": measured.counted()}
         outcome = PassOutcome(
-            measured_kind(subject), measured.timings(), headline=True, values={"pipeline": found}
+            measured_kind(subject),
+            measured.timings(),
+            headline=True,
+            values={"pipeline": found},
+            spans=spans if spans.enabled else None,
         )
         return ScenarioOutcome([outcome], values)
 
@@ -95,8 +103,9 @@ class PipelineScenario:
 class _Chain:
     """The stages of one stream, with the times at which each sample was read and answered."""
 
-    def __init__(self, session: Session, batch_size: int) -> None:
+    def __init__(self, session: Session, batch_size: int, spans: SpanRecorder | None = None) -> None:
         self._session = session
+        self._spans = spans or SpanRecorder(enabled=False)
         self._total = len(session.dataset)
         self.starts, self.ends = array("q"), array("q")
         self.stages = self._build(batch_size)
@@ -106,7 +115,7 @@ class _Chain:
     def run(self, source: Iterator[int]) -> Iterator[Any]:
         """Yield the answers to the samples of a source of consecutive numbers."""
         numbered = ((position % self._total, None) for position in source)
-        return run_stream(numbered, self.stages, SpanRecorder(enabled=False))
+        return run_stream(numbered, self.stages, self._spans)
 
     def latencies_ns(self, first: int, last: int) -> list[int]:
         """Return the latencies of samples that have been answered."""
