@@ -54,7 +54,8 @@ class LiveView:
             latencies = f"p50 {units.duration(event.p50_ns)}  p99 {units.duration(event.p99_ns)}"
             self._detail = f"{units.rate(event.throughput)}  {latencies}"
         elif isinstance(event, Progress) and event.total:
-            self._share = f"{100 * event.done / event.total:3.0f} %"
+            left = "" if event.eta_s is None else f", {units.duration(event.eta_s * 1e9)} left"
+            self._share = f"{100 * event.done / event.total:3.0f} %{left}"
         elif isinstance(event, Warned):
             self._clear()
             output.warn(event.message, hint=event.hint)

@@ -5,6 +5,7 @@ Records are shared: the environment is an allow-list, and home folders are writt
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -88,7 +89,7 @@ def build_record(plan: RunPlan, status: str, findings: Findings) -> dict[str, An
         "environment": build_environment(
             plan, findings.hello, findings.surroundings, findings.framework, isolation
         ),
-        "scenario": {"name": options.scenario, "options": dict(options.scenario_options or {})},
+        "scenario": {"name": options.scenario, "options": _told(options.scenario_options or {})},
         "trace_level": options.trace_level,
         "result": findings.result or None,
         "accuracy": None
@@ -137,6 +138,16 @@ def partial_record(run_id: str, job: Mapping[str, Any], first_event: Mapping[str
         "finished_at": None,
         "mlbundle_version": __version__,
     }
+
+
+def _told(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a scenario for the record; of many arrivals only how many and which (the job has them)."""
+    told = dict(options)
+    arrivals = told.get("arrivals")
+    if isinstance(arrivals, list):
+        digest = hashlib.sha256(" ".join(map(str, arrivals)).encode()).hexdigest()
+        told["arrivals"] = f"{len(arrivals)} arrivals sha256:{digest}"
+    return told
 
 
 def framework_version(plan: RunPlan, findings: Findings) -> str:

@@ -8,6 +8,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import StorageFailed, UsageError
+from mlbundle.wire.passes import MOST_BATCH_SIZES
 from mlbundle.wire.scenarios import (
     BY_NAME,
     COUNT,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 SECOND_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _SECONDS = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ns|us|ms|s|m|h)?\Z")
 _MOST_ARRIVALS = 100_000
+_MOST_OFFERED = 10_000_000
 _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 
 
@@ -181,8 +183,18 @@ def _check_together(spec: ScenarioSpec, found: Mapping[str, Any]) -> None:
                 "poisson needs a rate or a file of arrivals, and not both",
                 hint="--rate 200, or --set arrivals=FILE; --find-peak finds the rate",
             )
-        if loads == ["rate_per_s", "arrivals"]:
-            raise UsageError("a rate and a file of arrivals exclude each other", hint="leave one of them out")
+        if found.get("find_peak") and found.get("arrivals") is not None:
+            raise UsageError(
+                "arrivals have their rate, and --find-peak looks for one", hint="leave one of them out"
+            )
+        offered = found.get("queries") or (found.get("rate_per_s") or 0) * found["duration_s"]
+        if offered > _MOST_OFFERED:
+            raise UsageError(
+                f"{offered:,.0f} arrivals are more than are drawn beforehand",
+                hint=f"at most {_MOST_OFFERED:,}",
+            )
+    if spec.name == "batched" and len(found.get("batch_sizes") or ()) > MOST_BATCH_SIZES:
+        raise UsageError(f"more than {MOST_BATCH_SIZES} batch sizes", hint="name fewer")
     if found.get("find_peak") and found.get("target_latency_s") is None:
         raise UsageError("--find-peak needs the latency that is to be kept to", hint="--target-latency 10ms")
     if spec.loadgen is not None and found.get("quick") and found.get("duration_s"):

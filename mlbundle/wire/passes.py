@@ -13,7 +13,9 @@ if TYPE_CHECKING:
 KINDS = ("pilot", "warm-up", "measure", "batch", "repeat", "accuracy", "profile", "cold-start", "noop")
 """Kinds of passes, as the folders of a run are named: `passes/<nn>-<kind>/`."""
 
-MOST_FOLDERS = 64
+MOST_FOLDERS = 100
+# Folders are for other passes too.
+MOST_BATCH_SIZES = 62
 _FOLDER = re.compile(r"passes/([0-9]{2})-")
 LOADGEN_KINDS = ("performance", "accuracy", "TEST01", "TEST04")
 LOADGEN_FILES = (

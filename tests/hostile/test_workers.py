@@ -217,7 +217,7 @@ LIES = {
     ),
     "latencies in a broken zip": ("greet(); results(latencies=b'PK\\x03\\x04' * 9); end()", ProtocolBroken),
     "spans of a pass that is not ours": (
-        "greet(); file('passes/99-measure/spans.npz', b'x')",
+        "greet(); file('passes/100-measure/spans.npz', b'x')",
         ProtocolBroken,
     ),
     "a long name": ("greet(); file('x' * 3000000, b'x')", ProtocolBroken),

@@ -121,6 +121,18 @@ def test_a_batch_holds_the_samples_that_were_asked_for(copies, indices) -> None:
                 assert rest[:, 0].tolist() == [2 * index for index in indices[:-1]]
 
 
+def test_a_rest_is_asked_for_in_the_shape_of_the_others() -> None:
+    samples = Samples(model := FakeModel())
+    samples.load(list(range(20)))
+    sut = SystemUnderTest(FakeLoadGen(), samples, Signs(Silent(), "measure", 1.0, "s"), fail, None)
+    issue, shapes = sut.chunks(16), set()
+    samples.gathered([0])
+    model.predictor.predict = lambda _handle, batch: shapes.add(batch["x"].shape) or model.predict(batch)
+    samples._predict = model.predictor.predict
+    issue(list(range(40)), [i % 20 for i in range(40)])
+    assert shapes == {(16, 3)}
+
+
 def test_windows_of_the_loaded_order_are_ready_beforehand() -> None:
     samples = Samples(model := FakeModel(), window=4)
     samples.load([5, 3, 1, 7, 5, 3, 1])

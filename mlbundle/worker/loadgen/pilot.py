@@ -66,6 +66,7 @@ def run_offline_pilot(
         queries = [
             [indices[(start + i) % len(indices)] for i in range(size)] for start in range(0, 4 * size, size)
         ]
+        samples.batch = size
         call = samples.gathered if size > 1 else samples.answer
         found = run_pilot(call, queries, most_s / len(sizes), tell)
         found = Pilot(**{**vars(found), "batch": size})

@@ -27,7 +27,7 @@ class Samples:
         self, session: Session, window: int = 1, tell: Callable[[int], None] = lambda _done: None
     ) -> None:
         self._session = session
-        self._window = window
+        self._window = self.batch = window
         self._tell = tell
         self._predict, self._handle = session.predictor.predict, session.handle
         self._positions: dict[int, int] = {}
@@ -94,14 +94,18 @@ class Samples:
         return self.gathered(indices)
 
     def gathered(self, indices: Sequence[int]) -> Any:
-        """Return the outputs for samples that are put together now, where the model takes batches."""
+        """Return the outputs for samples that are put together now, where the model takes batches.
+
+        Fewer than `batch` are filled up, and more answers come back: in another shape a framework may compute
+        otherwise, and a sample would not always have the same answer.
+        """
         if not self.batches:
             return self.answer(indices)
+        size = max(self.batch, len(indices))
+        if self._gather is None or self._gather.size != size:
+            self._gather = _Gather(self._session, self._pool, size)
         positions = [self._positions[index] for index in indices]
-        if self._gather is None or self._gather.size != len(positions):
-            if self._gather is not None and len(positions) < self._gather.size:  # the rest of a query
-                return self._predict(self._handle, self._session.prepare(self._take(positions)))
-            self._gather = _Gather(self._session, self._pool, len(positions))
+        positions += positions[-1:] * (size - len(positions))
         return self._predict(self._handle, self._gather.fill(positions))
 
     def _other(self, indices: tuple[int, ...]) -> Any:

@@ -160,6 +160,7 @@ class SystemUnderTest:
 
     def chunks(self, size: int) -> Callable[[Sequence[int], Sequence[int]], None]:
         """Return the callback for one query of all samples, answered `size` at a time."""
+        self._samples.batch = size
         ask = self._samples.gathered if size > 1 else self._samples.answer
         return self.guarded(self._in_parts(ask, size, LEAST_COMPLETED))
 

@@ -12,7 +12,7 @@ from typing import Any, Mapping, Sequence
 
 from mlbundle.wire.events import Progress, Warned
 from mlbundle.wire.job import Job, ModelJob
-from mlbundle.wire.passes import MOST_FOLDERS
+from mlbundle.wire.passes import MOST_BATCH_SIZES
 from mlbundle.worker.errors import MAX_TEXT, WorkerError, bundle_error
 from mlbundle.worker.memory import as_shortage
 from mlbundle.worker.scenarios.base import PassOutcome, ScenarioOutcome, Subject
@@ -26,7 +26,7 @@ LARGEST = 65_536
 # This much of the limit may be used; what is foreseen is no more than a guess, and the supervisor is there as well.
 LIMIT_SHARE = 0.9
 # The accuracy pass has a folder of its own.
-MOST_SIZES = MOST_FOLDERS - 2
+MOST_SIZES = MOST_BATCH_SIZES
 _ANY_JOB = Job("", ModelJob("", {}, (), ()), dataset=None, scenario={}, accuracy=None)
 
 
