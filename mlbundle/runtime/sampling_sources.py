@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
 _MOST_BYTES = 1 << 14
 _MOST_PROCESSES = 512
@@ -247,8 +247,8 @@ def _after(text: bytes, label: bytes) -> int:
     return 0 if place < 0 else int(text[place + len(label) :].split(maxsplit=1)[0])
 
 
-def _sum(rows: object, *places: int) -> float:
-    return float(sum(int(row[place]) for row in rows for place in places))  # type: ignore[attr-defined]
+def _sum(rows: Collection[Sequence[bytes]], *places: int) -> float:
+    return float(sum(int(row[place]) for row in rows for place in places))
 
 
 def _folder(root: Path, controllers: str, path: str) -> Path | None:
