@@ -115,10 +115,10 @@ def test_a_batch_holds_the_samples_that_were_asked_for(copies, indices) -> None:
     for _ in range(2):
         for ask in (samples.answer, samples.gathered):
             (found,) = ask(indices)
-            assert found[:, 0].tolist() == [2 * index for index in indices]
+            assert found[: len(indices), 0].tolist() == [2 * index for index in indices]
             if len(indices) > 1:
                 (rest,) = ask(indices[:-1])
-                assert rest[:, 0].tolist() == [2 * index for index in indices[:-1]]
+                assert rest[: len(indices) - 1, 0].tolist() == [2 * index for index in indices[:-1]]
 
 
 def test_a_rest_is_asked_for_in_the_shape_of_the_others() -> None:
@@ -190,6 +190,19 @@ def test_every_sample_is_completed_once_with_its_own_answer(single, kind, logged
     assert signs.samples == len(indices)
     if kind == "chunks":
         assert all(len(group) >= 64 for group in fake.told[:-1])
+
+
+def test_several_outputs_are_logged_one_after_another_and_objects_are_refused() -> None:
+    payloads = Payloads(SimpleNamespace(in_order=lambda outputs: outputs), keep_layouts=True)  # type: ignore[arg-type]
+    first, second = np.arange(6, dtype=np.float32).reshape(3, 2), np.array([7, 8, 9], np.int64)
+    _places, size, held = payloads.of([first, second], [4, 5], own=False)
+    assert size == 16
+    for place, index in enumerate([4, 5]):
+        logged = accuracy._outputs(held[place].tobytes(), payloads.layouts[index])
+        assert logged[0].tolist() == first[place].tolist()
+        assert logged[1] == second[place]
+    with pytest.raises(WorkerError, match="objects of Python"):
+        payloads.of([np.array([{}], object)], [0], own=False)
 
 
 def test_an_exception_goes_to_who_ends_the_process_and_not_to_loadgen() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 
 from mlbundle.wire.events import Progress
 from mlbundle.worker.emit import Emitter
+from mlbundle.worker.errors import bundle_error
 from mlbundle.worker.loadgen.samples import Samples
 from mlbundle.worker.session import Session
 
@@ -82,18 +83,28 @@ class Payloads:
         self._keep_layouts = keep_layouts
         self.layouts: dict[int, list[tuple[Any, Any]]] = {}
 
-    def of(self, answer: Any, indices: Sequence[int]) -> list[Any]:
-        """Return an array of bytes for each sample of a batch."""
-        outputs = self._in_order(answer)
-        found = []
-        for place, index in enumerate(indices):
-            own = [np.asarray(array[place], order="C") for array in outputs]
-            if self._keep_layouts:
-                self.layouts[index] = [(array.dtype, array.shape) for array in own]
-            found.append(
-                own[0] if len(own) == 1 else np.frombuffer(b"".join(a.tobytes() for a in own), np.uint8)
+    def of(self, answer: Any, indices: Sequence[int], *, own: bool) -> tuple[list[int], int, Any]:
+        """Return where the bytes of each sample of a batch are, how many they are, and what holds them.
+
+        With `own` they are copies: the next batch writes over the answer.
+        """
+        outputs = [np.asarray(array, order="C") for array in self._in_order(answer)]
+        count = len(indices)
+        if any(array.dtype.hasobject for array in outputs):
+            raise bundle_error(
+                "answer-not-logged", "LoadGen logs bytes, and an output holds objects of Python"
             )
-        return found
+        if self._keep_layouts:
+            layout = [(array.dtype, array.shape[1:]) for array in outputs]
+            self.layouts.update((index, layout) for index in indices)
+        if len(outputs) == 1:
+            held = outputs[0].copy() if own else outputs[0]
+        else:
+            rows = [array[:count].reshape(count, -1).view(np.uint8) for array in outputs]
+            held = np.ascontiguousarray(np.concatenate(rows, axis=1))
+        size = held.nbytes // len(held)
+        first = held.__array_interface__["data"][0]
+        return [first + place * size for place in range(count)], size, held
 
 
 class SystemUnderTest:
@@ -195,10 +206,5 @@ class SystemUnderTest:
         response = self._response
         if self._payloads is None:
             return [response(query, 0, 0) for query in ids], []
-        found = self._payloads.of(answer, indices)
-        if own:
-            found = [array.copy() for array in found]
-        return [
-            response(query, array.__array_interface__["data"][0], array.nbytes)
-            for query, array in zip(ids, found)
-        ], found
+        places, size, held = self._payloads.of(answer, indices, own=own)
+        return [response(query, place, size) for query, place in zip(ids, places)], [held]
