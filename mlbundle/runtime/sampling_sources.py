@@ -142,7 +142,7 @@ class ControlGroup:
             lines = _read(str(root / "proc" / str(pid) / "cgroup")).decode().splitlines()
         except OSError:
             return None
-        places = {}
+        places: dict[str, Path | None] = {}
         for line in lines:
             _, names, path = [*line.split(":", 2), "", ""][:3]
             # Another machine's process has a number that here belongs to anybody.

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from support import command_line, make_bundle
 from mlbundle.config import load_settings
 from mlbundle.runs.recover import recover_left_runs
 from mlbundle.runs.seen import phases_of, seen_of
+from mlbundle.runtime.docker import RUN_LABEL
 
 SEED = int(os.environ.get("MLBUNDLE_FAULT_SEED") or secrets.randbelow(1_000_000))
 """Repeats what a failed test printed, as far as processes that race can be repeated."""
@@ -114,17 +116,22 @@ class Run:
 
 
 @pytest.fixture
-def begin(tmp_path: Path) -> Iterator[Callable[[str, str], Run]]:
+def begin(tmp_path: Path) -> Iterator[Callable[..., Run]]:
     begun: list[Run] = []
 
-    def start(scenario: str, name: str) -> Run:
+    def start(scenario: str, name: str, *, images: Path | None = None) -> Run:
         home = tmp_path / name / "home"
         bundle = make_bundle(tmp_path / name / "mini")
-        python = framework_python("onnxruntime") if scenario in LOADGEN else sys.executable
+        if images is not None:
+            (home / "data").mkdir(parents=True)
+            shutil.copy(images, home / "data" / images.name)
+            where = ["--runtime", "docker"]
+        else:
+            python = framework_python("onnxruntime") if scenario in LOADGEN else sys.executable
+            where = ["--runtime", "process", "--python", str(python)]
         process = subprocess.Popen(
             command_line(
-                "run", bundle, "--runtime", "process", "--python", python, "--concurrent", "--scenario", scenario,
-                *SCENARIOS[scenario], "--json",
+                "run", bundle, *where, "--concurrent", "--scenario", scenario, *SCENARIOS[scenario], "--json"
             ),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -172,6 +179,31 @@ def test_a_kill_leaves_no_orphan_and_keeps_what_was_seen(
         monkeypatch.setenv("MLBUNDLE_HOME", str(run.home))
         assert recover_left_runs(load_settings()) == ([run.folder.name] if status == "partial" else [])
         check_kept(run, status, why)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize(("scenario", "victim"), [("server", "host"), ("pipeline", "container")])
+def test_a_kill_leaves_no_container_and_keeps_what_was_seen(
+    begin, engine: Any, image_home: Path, scenario: str, victim: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = begin(scenario, "contained", images=image_home / "data" / "images.lock")
+    run.told()
+    time.sleep(random.Random(f"{SEED} {victim}").random() * 0.3)
+    label = {"label": f"{RUN_LABEL}={run.folder.name}"}
+    (container,) = engine.api.containers(filters=label)
+    if victim == "host":
+        run.process.kill()
+        run.process.wait()
+    else:
+        engine.api.kill(container["Id"])
+        assert run.process.wait(60) == 4
+    deadline = time.monotonic() + 10
+    while (left := engine.api.containers(all=True, filters=label)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert left == [], f"MLBUNDLE_FAULT_SEED={SEED}"
+    monkeypatch.setenv("MLBUNDLE_HOME", str(run.home))
+    recover_left_runs(load_settings())
+    check_kept(run, "partial" if victim == "host" else "failed", f"MLBUNDLE_FAULT_SEED={SEED}")
 
 
 def check_kept(run: Run, status: str, why: str) -> None:

@@ -8,6 +8,8 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ import pytest
 from mlbundle.runs.sampled import Sampling, resources, save_samples
 from mlbundle.runtime.base import Place
 from mlbundle.runtime.sampling import MOST_INTERVAL_S, Sampler, Samples, sampler_of
+from mlbundle.runtime.sampling_gpu import GpuSource
 from mlbundle.runtime.sampling_sources import ControlGroup, PackageEnergy, ProcessTree
 
 GRANDCHILD = (
@@ -173,6 +176,70 @@ def test_energy_counters_that_begin_anew_go_on(tmp_path: Path) -> None:
     assert energy.read() == {"energy_package_0_j": 0.0, "energy_dram_0_1_j": 0.0}
     (tmp_path / "sys/class/powercap/intel-rapl:0/energy_uj").write_text("500000\n")
     assert energy.read() == {"energy_package_0_j": 1.5, "energy_dram_0_1_j": 0.0}
+
+
+class NoAnswer(Exception):
+    """What NVML raises."""
+
+
+def made_up_nvml(energies_mj: list[int], closed: list[bool]) -> SimpleNamespace:
+    """As much of NVML as is asked: one GPU that tells all, one that tells its temperature."""
+
+    def told(value: Any) -> Any:
+        def answer(handle: int, *_which: int) -> Any:
+            if handle:
+                raise NoAnswer
+            return value(*_which) if callable(value) else value
+
+        return answer
+
+    return SimpleNamespace(
+        NVMLError=NoAnswer,
+        NVML_CLOCK_SM=1,
+        NVML_CLOCK_MEM=2,
+        NVML_TEMPERATURE_GPU=0,
+        nvmlInit=lambda: None,
+        nvmlShutdown=lambda: closed.append(True),
+        nvmlDeviceGetCount=lambda: 2,
+        nvmlDeviceGetHandleByIndex=lambda number: number,
+        nvmlDeviceGetTemperature=lambda handle, _sensor: 40 + handle,
+        nvmlDeviceGetPowerUsage=told(250_500),
+        nvmlDeviceGetTotalEnergyConsumption=told(lambda: energies_mj.pop(0)),
+        nvmlDeviceGetUtilizationRates=told(SimpleNamespace(gpu=87, memory=3)),
+        nvmlDeviceGetMemoryInfo=told(SimpleNamespace(used=1 << 30, total=80 << 30)),
+        nvmlDeviceGetClockInfo=told(lambda domain: {1: 1980, 2: 2619}[domain]),
+    )
+
+
+def test_gpus_tell_what_they_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[bool] = []
+    monkeypatch.setitem(sys.modules, "pynvml", made_up_nvml([5_000, 6_500], closed))
+    source = GpuSource()
+    assert source.read()["gpu0_energy_j"] == 0
+    assert source.read() == {
+        "gpu0_power_w": 250.5,
+        "gpu0_energy_j": 1.5,
+        "gpu0_utilisation_percent": 87,
+        "gpu0_memory_bytes": 1 << 30,
+        "gpu0_sm_mhz": 1980,
+        "gpu0_memory_mhz": 2619,
+        "gpu0_temperature_c": 40,
+        "gpu1_temperature_c": 41,
+    }
+    source.close()
+    assert closed == [True]
+
+
+def test_without_a_driver_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise NoAnswer
+
+    nvml = made_up_nvml([], [])
+    nvml.nvmlInit = refuse
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    source = GpuSource()
+    assert source.read() == {}
+    source.close()
 
 
 def test_looking_takes_less_than_a_hundredth_of_a_cpu(family) -> None:
