@@ -43,10 +43,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "logout": ("mlbundle.cli.login:logout_command", "Forget the credentials for a registry."),
     "images": ("mlbundle.cli.images", "Build, pull, push, pin, export, load and remove framework images."),
     "run": ("mlbundle.cli.run", "Run a bundle under a scenario; measure, check accuracy, trace."),
-    "sweep": ("mlbundle.cli.sweep", "Run many cells of one bundle: frameworks, batch sizes, threads, scenarios."),
+    "sweep": (
+        "mlbundle.cli.sweep",
+        "Run many cells of one bundle: frameworks, batch sizes, threads, scenarios.",
+    ),
     "runs": ("mlbundle.cli.runs", "List, show, compare and remove the runs made so far."),
     "compare": ("mlbundle.cli.compare", "Show runs side by side, and whether they say the same."),
-    "submission": ("mlbundle.cli.submission", "Make and check a tree of results for MLPerf Inference, open division."),
+    "submission": (
+        "mlbundle.cli.submission",
+        "Make and check a tree of results for MLPerf Inference, open division.",
+    ),
     "trace": ("mlbundle.cli.trace", "Say where the time of a traced run went."),
     "doctor": ("mlbundle.cli.doctor", "Say what this machine is, what works, and what to do about the rest."),
     "config": ("mlbundle.cli.config", "Show the settings and where each value comes from."),

@@ -53,6 +53,7 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
             ("harness", f"{100 * (result['harness_overhead']['ratio'] - 1):.1f} % of p50 is the loop itself"),
             *_scenario_lines(result),
         ]
+    lines += _used_lines(record["resources"].get("measure") or {})
     if result and not record["validity"]["valid"]:
         lines.append(("INVALID", "; ".join(record["validity"]["reasons"])))
     lines.append(("isolation", str(record["environment"].get("isolation", "unknown"))))
@@ -74,6 +75,16 @@ def _latency_lines(latency: dict[str, Any]) -> list[tuple[str, str]]:
     if latency.get("trimmed_mean") is not None:
         texts.insert(0, f"{units.duration(latency['trimmed_mean'])} trimmed mean")
     return [("latency" if number == 0 else "", text) for number, text in enumerate(texts)]
+
+
+def _used_lines(measured: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what the worker used while it was measured, as far as it was seen."""
+    texts = []
+    if measured.get("cpu_share_mean") is not None:
+        texts.append(f"{measured['cpu_share_mean']:.2f} CPUs")
+    if measured.get("memory_peak_bytes") is not None:
+        texts.append(units.size(measured["memory_peak_bytes"]))
+    return [("used", ", ".join(texts))] if texts else []
 
 
 def _scenario_lines(result: dict[str, Any]) -> list[tuple[str, str]]:

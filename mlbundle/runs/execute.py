@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.analysis.claims import check_accuracy, validity_reasons
@@ -21,6 +21,8 @@ from mlbundle.runs.measured import read_accuracy
 from mlbundle.runs.queue import MachineLock
 from mlbundle.runs.record import Findings, build_record
 from mlbundle.runs.results import collect_results
+from mlbundle.runs.sampled import SAMPLES, Sampling, resources, save_samples
+from mlbundle.runs.seen import passes_of_folder, seen_of
 from mlbundle.runtime.conversation import Watch, converse
 from mlbundle.store.database import RunDatabase
 from mlbundle.wire.clocks import clock_snapshot
@@ -49,6 +51,7 @@ class Execution:
         self._windows: list[Window] = []
         self._results: dict[str, Result] = {}
         self._clocks = (clock_snapshot(), clock_snapshot())
+        self._sampling = Sampling(gpus=plan.options.accelerator == "gpu")
         self._index_error: StorageFailed | None = None
         self.record: dict[str, Any] | None = None
 
@@ -138,7 +141,9 @@ class Execution:
         folder.write_job(job)
         yield from self._phase(folder, "create", "begun")
         connection = plan.runtime.start(launch)
-        with closing(_Stopping(connection)):
+        # The sampler ends before the worker is killed.
+        with closing(_Stopping(connection)), closing(self._sampling):
+            self._sampling.begin(connection)
             yield from self._phase(folder, "create", "done")
             yield from self._phase(folder, "start", "begun")
             watch = Watch(
@@ -150,6 +155,8 @@ class Execution:
             with closing(converse(connection, job, folder.path, watch)) as conversation:
                 for event in conversation:
                     yield from self._take(folder, event)
+                    for counter in self._sampling.events():
+                        yield folder.append(counter, source="host")
 
     def _take(self, folder: RunFolder, event: Event) -> Iterator[Event]:
         if isinstance(event, Failed | End):
@@ -209,7 +216,7 @@ class Execution:
         if self._plan.options.trace_level != "none":
             timeline = Timeline(self._phases.spans(), self._windows, self._clocks, found.traced_queries)
             write_trace(folder.path, self._plan, findings, timeline)
-        findings.passes = _passes(folder, found.headline)
+        findings.passes = passes_of_folder(folder.path, found.headline)
         findings.files |= {name: file for name, file in _FILES.items() if (folder.path / file).is_file()}
 
     def _warm_up_chosen(self) -> bool:
@@ -233,7 +240,18 @@ class Execution:
             "outputs_sha256": found.outputs_sha256,
         }
 
+    def _keep_samples(self, folder: RunFolder) -> None:
+        samples = self._sampling.end()
+        self._findings.resources |= resources(samples, self._phases.spans())
+        with suppress(StorageFailed):  # a full disk has its own error, or none: samples are not the result
+            if save_samples(folder.path, samples) is not None:
+                self._findings.files["samples"] = SAMPLES
+
     def _finish(self, folder: RunFolder, status: str) -> None:
+        self._keep_samples(folder)
+        if status != "completed":
+            self._findings.seen = seen_of(folder.path)
+            self._findings.passes = passes_of_folder(folder.path)
         self._findings.phases_s = self._phases.seconds()
         self.record = build_record(self._plan, status, self._findings)
         folder.write_record(self.record)
@@ -245,21 +263,6 @@ class Execution:
 
 
 _FILES = {"job": JOB, "outputs": "outputs.npz", "log": WORKER_LOG, "events": "events.jsonl"}
-
-
-def _passes(folder: RunFolder, headline: str) -> list[dict[str, Any]]:
-    """Return the passes of a run in order, by the folders of their files."""
-    found = []
-    for path in sorted((folder.path / "passes").glob("*")):
-        place = f"passes/{path.name}"
-        found.append(
-            {
-                "kind": path.name.partition("-")[2],
-                "files": sorted(f"{place}/{file.name}" for file in path.iterdir()),
-                "headline": place == headline,
-            }
-        )
-    return found
 
 
 def _failed_event(error: MlbundleError) -> Failed:

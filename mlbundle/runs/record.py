@@ -14,9 +14,11 @@ from mlbundle import __version__
 from mlbundle.manifest.framework import distribution_names
 from mlbundle.runs.environment import build_environment
 from mlbundle.runs.redaction import redact, redacted
+from mlbundle.runs.seen import passes_of_folder, phases_of, seen_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from mlbundle.analysis.claims import AccuracyCheck
     from mlbundle.runs.environment import Surroundings
@@ -48,6 +50,7 @@ class Findings:
     passes: list[dict[str, Any]] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     error: dict[str, Any] | None = None
+    seen: dict[str, Any] | None = None
 
 
 def build_record(plan: RunPlan, status: str, findings: Findings) -> dict[str, Any]:
@@ -97,6 +100,7 @@ def build_record(plan: RunPlan, status: str, findings: Findings) -> dict[str, An
         else {**findings.accuracy.to_document(), **findings.outputs},
         "resources": findings.resources,
         "passes": findings.passes,
+        "seen": findings.seen,
         "phases_s": findings.phases_s,
         "files": findings.files,
         "error": redacted(findings.error),
@@ -108,7 +112,9 @@ def build_record(plan: RunPlan, status: str, findings: Findings) -> dict[str, An
     return record
 
 
-def partial_record(run_id: str, job: Mapping[str, Any], first_event: Mapping[str, Any]) -> dict[str, Any]:
+def partial_record(
+    run_id: str, job: Mapping[str, Any], first_event: Mapping[str, Any], folder: Path
+) -> dict[str, Any]:
     """Return the record of a run whose owner died: what its folder still says."""
     name, _, version = str(first_event.get("message", "")).rpartition(":")
     stamp = datetime.strptime(run_id[:16], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
@@ -129,8 +135,9 @@ def partial_record(run_id: str, job: Mapping[str, Any], first_event: Mapping[str
         "result": None,
         "accuracy": None,
         "resources": {},
-        "passes": [],
-        "phases_s": {},
+        "passes": passes_of_folder(folder),
+        "seen": seen_of(folder),
+        "phases_s": phases_of(folder),
         "files": {},
         "error": None,
         "command": "",

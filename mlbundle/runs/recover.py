@@ -39,7 +39,7 @@ def _close(folder: Path, settings: Settings) -> bool:
     with owned(folder) as ours:
         if not ours or (folder / RECORD).exists():
             return False
-        record = partial_record(folder.name, _job(folder), _first_event(folder))
+        record = partial_record(folder.name, _job(folder), _first_event(folder), folder)
         write_atomically(folder / RECORD, json.dumps(record, indent=2).encode())
     with suppress(StorageFailed):
         RunDatabase(settings.data_dir / DATABASE).add(record)

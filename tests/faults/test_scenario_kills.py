@@ -18,13 +18,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from framework_pythons import framework_python
 from support import command_line, make_bundle
 
 from mlbundle.config import load_settings
+from mlbundle.resources import load_schema
 from mlbundle.runs.recover import recover_left_runs
-from mlbundle.runs.seen import phases_of, seen_of
+from mlbundle.runs.seen import seen_of
 from mlbundle.runtime.docker import RUN_LABEL
 
 SEED = int(os.environ.get("MLBUNDLE_FAULT_SEED") or secrets.randbelow(1_000_000))
@@ -218,6 +220,10 @@ def check_kept(run: Run, status: str, why: str) -> None:
     assert (folder / "job.json").is_file()
     seen = seen_of(folder)
     windows = [event for event in run.events() if event["kind"] == "window"]
+    assert record["seen"] == seen
+    assert [p["kind"] for p in record["passes"]] == [
+        path.name.partition("-")[2] for path in sorted(folder.glob("passes/*")) if any(path.iterdir())
+    ]
     assert seen.get("queries", 0) == sum(window["queries"] for window in windows)
     if status == "partial":
         assert seen["phase"] == "measure", "that is where it was killed"
@@ -225,4 +231,5 @@ def check_kept(run: Run, status: str, why: str) -> None:
     else:
         assert record["error"]["reference"] in {"worker-failed", "worker-crashed"}, record["error"]
         assert record["error"]["hint"]
-    assert phases_of(folder)["start"] > 0
+    assert record["phases_s"]["start"] > 0
+    jsonschema.validate(record, load_schema("run"))

@@ -167,7 +167,7 @@ def test_no_module_outside_the_output_prints() -> None:
                 raise AssertionError(f"{path}:{node.lineno} prints")
 
 
-@pytest.mark.parametrize("group", [(), ("runs",)])
+@pytest.mark.parametrize("group", [(), ("runs",), ("sweep",)])
 def test_a_command_that_is_missing_is_answered_with_plain_help(cli, group) -> None:
     outcome = cli(*group)
     assert (outcome.status, outcome.stdout) == (2, "")
@@ -177,7 +177,7 @@ def test_a_command_that_is_missing_is_answered_with_plain_help(cli, group) -> No
     assert "error[" not in outcome.stderr
 
 
-@pytest.mark.parametrize("group", ["runs", "trace"])
+@pytest.mark.parametrize("group", ["runs", "trace", "images", "sweep"])
 def test_the_help_of_groups_is_not_cut(cli, group) -> None:
     assert "..." not in cli(group, "--help").stdout.partition("Commands:")[2]
 

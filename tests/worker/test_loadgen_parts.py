@@ -205,6 +205,18 @@ def test_several_outputs_are_logged_one_after_another_and_objects_are_refused() 
         payloads.of([np.array([{}], object)], [0], own=False)
 
 
+def test_an_answer_is_found_where_it_is_now() -> None:
+    payloads = Payloads(SimpleNamespace(in_order=lambda outputs: outputs), keep_layouts=False)  # type: ignore[arg-type]
+    bound, other = np.ones((1, 3), np.float32), np.zeros((1, 3), np.float32)
+    for output in (bound, bound, other, bound):
+        _, place, size, _ = payloads.one([output], 5)
+        assert (place, size) == (output.ctypes.data, 12)
+    turned = np.asfortranarray(np.arange(4, dtype=np.float32).reshape(1, 2, 2).transpose(0, 2, 1))
+    for _ in range(2):
+        *_, held = payloads.one([turned], 6)
+        assert held.tobytes() == turned.tobytes(order="C")
+
+
 def test_an_exception_goes_to_who_ends_the_process_and_not_to_loadgen() -> None:
     caught: list[BaseException] = []
     samples = Samples(FakeModel())

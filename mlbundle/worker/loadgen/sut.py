@@ -82,6 +82,19 @@ class Payloads:
         self._in_order = session.in_order
         self._keep_layouts = keep_layouts
         self.layouts: dict[int, list[tuple[Any, Any]]] = {}
+        # The last answer to a sample and where its bytes are: outputs that are bound stay where they were.
+        self._known: dict[int, tuple[Any, int, int, Any]] = {}
+
+    def one(self, answer: Any, index: int) -> tuple[Any, int, int, Any]:
+        """Return the only output of an answer to one sample, where its bytes are, how many, and what holds them."""
+        known = self._known.get(index)
+        if known is not None and len(answer) == 1 and answer[0] is known[0]:
+            return known
+        (place,), size, held = self.of(answer, [index], own=False)
+        found = (answer[0], place, size, held)
+        if held is answer[0]:
+            self._known[index] = found
+        return found
 
     def of(self, answer: Any, indices: Sequence[int], *, own: bool) -> tuple[list[int], int, Any]:
         """Return where the bytes of each sample of a batch are, how many they are, and what holds them.
@@ -152,7 +165,18 @@ class SystemUnderTest:
                 complete([response(query, 0, 0)])
                 signs.done(1)
 
-        return self.guarded(run if self._payloads is None else self._in_parts(samples.answer, 1, 1))
+        payloads = self._payloads
+        if payloads is None:
+            return self.guarded(run)
+        find = payloads.one
+
+        def logged(ids: Sequence[int], indices: Sequence[int]) -> None:
+            for query, index in zip(ids, indices):
+                _output, place, size, _held = find(answer(index), index)
+                complete([response(query, place, size)])
+                signs.done(1)
+
+        return self.guarded(logged)
 
     def batches(self) -> Callable[[Sequence[int], Sequence[int]], None]:
         """Return the callback for queries of several samples, answered together where the model takes batches."""
