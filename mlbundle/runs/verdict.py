@@ -23,5 +23,5 @@ def require_good(record: Mapping[str, Any]) -> None:
     if not record["validity"]["valid"]:
         raise CheckFailed(
             "the result is not valid: " + "; ".join(record["validity"]["reasons"]),
-            hint="measure longer (--duration), on a quiet machine",
+            hint="the reasons say what to change: a longer --duration, another --rate, a quieter machine",
         )

@@ -37,6 +37,9 @@ _LACKING: dict[str, type[MlbundleError]] = {
     "accelerator-missing": AcceleratorMissing,
     "framework-missing": EnvironmentLacks,
     "import-failed": EnvironmentLacks,
+    "loadgen-missing": EnvironmentLacks,
+    "loadgen-memory": EnvironmentLacks,
+    "loadgen-log-size": EnvironmentLacks,
 }
 _POLL_S = 0.25
 _SCRATCH_POLL_S = 0.5

@@ -126,7 +126,7 @@ def accuracy(job: Job, emitter: Emitter) -> None:
 
     stages = [*session.pipeline.input_stages, Stage("predict", predict), *session.pipeline.output_stages]
     total = len(session.dataset)
-    progress = _Progress(emitter, "accuracy", total)
+    progress = SampleProgress(emitter, "accuracy", total)
     for number, answer in run_stream(((i, None) for i in range(total)), stages, spans):
         with blamed_on_bundle("the metric, sample {}".format(number)):
             metric.update(answer, labels[number])
@@ -193,7 +193,7 @@ class _Pool:
         self._session = session
         self._tensors: list[dict[str, Any]] = []
         size_bytes, count = 0, min(len(session.dataset), POOL_SAMPLES) if wanted else 0
-        progress = _Progress(emitter, "load", count)
+        progress = SampleProgress(emitter, "load", count)
         for number in range(count):
             start = time.monotonic_ns()
             self._tensors.append(session.pipeline.prepare(number))
@@ -223,7 +223,7 @@ class _Pool:
         return batches
 
 
-class _Progress:
+class SampleProgress:
     """Says how far a phase is, at most twice a second and once at its end; the host takes it as a sign of life."""
 
     def __init__(self, emitter: Emitter, phase: str, total: int) -> None:

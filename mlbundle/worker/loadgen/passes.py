@@ -33,7 +33,7 @@ from mlbundle.worker.loadgen.wanted import (
     wanted_of,
 )
 from mlbundle.worker.memory import as_shortage, in_words
-from mlbundle.worker.passes import OUTPUT_BYTES, _Progress, peak_memory_bytes
+from mlbundle.worker.passes import OUTPUT_BYTES, SampleProgress, peak_memory_bytes
 from mlbundle.worker.pipeline.build import add_batch_axis
 from mlbundle.worker.scenarios.loop import loop_overhead_ns, quiet_interpreter
 from mlbundle.worker.session import Session
@@ -65,7 +65,7 @@ class _Test:
         self._wanted = wanted_of(self._job, len(self._session.dataset))
         self._count = performance_count(self._session, self._job.limits.memory_bytes)
         # More than are there: the last is told as the others are, and there is no other end.
-        progress = _Progress(self._emitter, "load", self._count + 1)
+        progress = SampleProgress(self._emitter, "load", self._count + 1)
         self._samples = Samples(self._session, self._window(), progress.tell)
         self._emitter.phase("load", "done")
         pilot, hints = self._expect()
