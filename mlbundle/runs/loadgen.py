@@ -28,6 +28,8 @@ OFFICIAL_OFFLINE_SAMPLES, OFFICIAL_MULTI_STREAM = 24_576, 8
 QUICK = "quick: not valid for a submission"
 # Our clock stops when the last query is answered, LoadGen's a moment later.
 _DURATION_TOLERANCE_S = 0.01
+# A test that took this much more than it was to take is worth a word.
+_LONGER = 1.1
 _PERCENTILES = {"p50": "50.00", "p90": "90.00", "p99": "99.00", "p99_9": "99.90"}
 _LATENCIES = {"mean": "mean", "min": "min", "max": "max"}
 _HOW = {
@@ -59,22 +61,25 @@ def collect(folder: Path, results: Mapping[str, Result], options: Mapping[str, A
     compliance = compliance_of(
         folder, scenario, options.get("compliance") or (), log, speed_counts=not options.get("quick")
     )
+    reasons = [*_gates(log, options, duration_s), *_samples_missing(folder, results)]
+    reasons += [f"{test} failed: {found['why']}" for test, found in compliance.items() if not found["passed"]]
     result["loadgen"] = {
         "scenario": scenario,
         "valid": log.valid,
         "quick": bool(options.get("quick")),
-        **_submission(log, options, checked="loadgen:accuracy" in results),
+        **_submission(log, options, reasons, checked="loadgen:accuracy" in results),
         "version": str(log.values.get("loadgen_version", ""))[:200],
         "result": log.scalars("result_") | log.scalars("early_stopping_"),
         "settings": {key.removeprefix("effective_"): v for key, v in log.scalars("effective_").items()},
         "errors": list(log.errors),
-        "warnings": list(log.warnings),
+        "warnings": [
+            *log.warnings,
+            *_warnings(log, options, duration_s, settled=result["warm_up"]["settled"]),
+        ],
         "predicted_memory_bytes": count(values, "predicted_memory_bytes"),
         "loaded_samples": count(values, "loaded_samples", least=1),
         "compliance": compliance,
     }
-    reasons = [*_gates(log, options, duration_s), *_samples_missing(folder, results)]
-    reasons += [f"{test} failed: {found['why']}" for test, found in compliance.items() if not found["passed"]]
     return Collected(
         result=result,
         # LoadGen has its own minimum, and Offline is one query.
@@ -174,8 +179,13 @@ def _wanted_duration_s(options: Mapping[str, Any]) -> float:
     return float(options.get("duration_s") or OFFICIAL_DURATION_S)
 
 
-def _submission(log: DetailLog, options: Mapping[str, Any], *, checked: bool) -> dict[str, Any]:
-    """Return whether MLPerf's rules would take this result, as far as one run shows it, and why not."""
+def _submission(
+    log: DetailLog, options: Mapping[str, Any], wrong: list[str], *, checked: bool
+) -> dict[str, Any]:
+    """Return whether MLPerf's rules would take this result, as far as one run shows it, and why not.
+
+    `wrong` is why the result does not count at all: then it is none to hand in either.
+    """
     reasons = [QUICK] if options.get("quick") else []
     wanted_s = _wanted_duration_s(options)
     if not options.get("quick") and wanted_s < OFFICIAL_DURATION_S:
@@ -186,7 +196,22 @@ def _submission(log: DetailLog, options: Mapping[str, Any], *, checked: bool) ->
         reasons.append("there is no accuracy run")
     if not log.valid or log.errors:
         reasons.append("LoadGen says that the result is not valid")
+    reasons += [reason for reason in wrong if reason not in reasons]
     return {"submission_valid": not reasons, "submission_reasons": reasons}
+
+
+def _warnings(log: DetailLog, options: Mapping[str, Any], duration_s: float, *, settled: bool) -> list[str]:
+    """Return what is no reason against the result and should be known to who reads it."""
+    found = []
+    if not settled:
+        found.append("the pilot did not settle: times still moved by more than 5 % when LoadGen began")
+    wanted_s, values = _wanted_duration_s(options), log.values
+    queries, least = count(values, "result_query_count", least=1), count(values, "effective_min_query_count")
+    if duration_s > _LONGER * wanted_s and 1 < queries <= _LONGER * least:
+        found.append(
+            f"the minimum of {least} queries made it last {duration_s:.1f} s, asked for were {wanted_s:g} s"
+        )
+    return found
 
 
 def _settings_not_official(log: DetailLog) -> list[str]:

@@ -126,6 +126,47 @@ def test_what_no_submission_may_hold_is_marked(tmp_path, changes, options, reaso
 
 
 @pytest.mark.parametrize(
+    ("changes", "said", "answers", "reason"),
+    [
+        ({}, {"busy_ns": 3_000_000_000}, ANSWERS, "the queries took 3.00 s, at least 600 s are wanted"),
+        ({}, {}, ANSWERS.replace('"qsl_idx" : 1', '"qsl_idx" : 2'), "the accuracy run has 2 of 3 samples"),
+        ({"effective_min_duration_ms": 1}, {}, ANSWERS, "LoadGen ran with a minimum of 0.001 s"),
+    ],
+)  # fmt: skip
+def test_what_does_not_count_is_none_to_hand_in(tmp_path, changes, said, answers, reason) -> None:
+    found = collected(a_run(tmp_path, changes, answers=answers), said).result["loadgen"]
+    assert found["submission_valid"] is False
+    assert any(reason in text for text in found["submission_reasons"])
+
+
+def test_a_failed_compliance_test_is_none_to_hand_in(tmp_path) -> None:
+    folder = a_run(tmp_path)
+    compliance(folder, "TEST01", {"result_validity": "INVALID"})
+    found = collected(folder, compliance=["TEST01"]).result["loadgen"]
+    assert found["submission_valid"] is False
+    assert any(text.startswith("TEST01 failed") for text in found["submission_reasons"])
+
+
+def test_what_should_be_known_is_a_warning_and_no_reason(tmp_path) -> None:
+    said = {"pilot": {**SAID["pilot"], "settled": False}, "busy_ns": 900_000_000_000}
+    found = collected(a_run(tmp_path, {"result_query_count": 100}), said)
+    assert found.reasons == []
+    unsettled, longer = found.result["loadgen"]["warnings"]
+    assert "the pilot did not settle" in unsettled
+    assert longer == "the minimum of 100 queries made it last 900.0 s, asked for were 600 s"
+    assert collected(a_run(tmp_path)).result["loadgen"]["warnings"] == []
+
+
+@pytest.mark.parametrize(
+    ("estimate", "shown"),
+    [(7_000, "early-stopping estimate 7.0"), (0, "90th percentile latency 5.00 ns"), (None, "90th percentile latency 5.00 ns")],
+)  # fmt: skip
+def test_the_headline_is_the_estimate_that_is_known_with_confidence(tmp_path, estimate, shown) -> None:
+    found = collected(a_run(tmp_path, {"early_stopping_latency_ss": estimate})).result
+    assert shown in lines(found)[0][1]
+
+
+@pytest.mark.parametrize(
     "answers",
     [
         ANSWERS.replace('"qsl_idx" : 1', '"qsl_idx" : 2'),

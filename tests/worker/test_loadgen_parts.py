@@ -15,7 +15,16 @@ from mlbundle.worker.loadgen.compliance import audit_config
 from mlbundle.worker.loadgen.pilot import run_offline_pilot, run_pilot
 from mlbundle.worker.loadgen.samples import Samples, performance_count
 from mlbundle.worker.loadgen.sut import Payloads, Signs, SystemUnderTest
-from mlbundle.worker.loadgen.wanted import Pilot, Wanted, hints_of, require_memory, wanted_of
+from mlbundle.worker.loadgen.wanted import (
+    Hints,
+    Pilot,
+    Wanted,
+    expected_s,
+    hints_of,
+    require_memory,
+    require_samples,
+    wanted_of,
+)
 
 MS = 1_000_000
 
@@ -67,6 +76,23 @@ def test_memory_beyond_the_limit_is_refused_with_the_amount() -> None:
         require_memory(wanted, hints_of(wanted, pilot(11_000), 1 << 40), 2 << 30, 50 << 20)
     assert refused.value.fault == "environment"
     assert "23 GiB or more (--memory)" in str(refused.value.hint)
+
+
+def test_a_query_of_more_samples_than_there_are_is_refused() -> None:
+    require_samples(Wanted("MultiStream", 2, None, samples_per_query=60), 60, 60)
+    require_samples(Wanted("Offline", 2, None, samples_per_query=60), 3, 3)
+    wanted = Wanted("MultiStream", 2, None, samples_per_query=100)
+    with pytest.raises(WorkerError, match="a query has 100 samples, the data set has 60") as refused:
+        require_samples(wanted, 60, 60)
+    assert "--samples-per-query 60" in str(refused.value.hint)
+    with pytest.raises(WorkerError, match="100 samples, 20 fit in memory"):
+        require_samples(wanted, 20, 360)
+
+
+def test_a_server_with_few_queries_a_second_is_expected_to_take_longer() -> None:
+    assert expected_s(Wanted("Server", 2, None), Hints(1, 4.0, 0)) == 25
+    assert expected_s(Wanted("Server", 2, 7), Hints(1, 100.0, 0)) == 2
+    assert expected_s(Wanted("SingleStream", 2, 1000), Hints(1, 1.0, 0)) == 2
 
 
 def test_audit_settings_name_a_sample_that_is_loaded() -> None:

@@ -27,9 +27,11 @@ from mlbundle.worker.loadgen.sut import Payloads, Signs, SystemUnderTest
 from mlbundle.worker.loadgen.wanted import (
     Hints,
     Pilot,
+    expected_s,
     hints_of,
     memory_limit_bytes,
     require_memory,
+    require_samples,
     wanted_of,
 )
 from mlbundle.worker.memory import as_shortage, in_words
@@ -64,6 +66,7 @@ class _Test:
         self._session = Session(self._job)
         self._wanted = wanted_of(self._job, len(self._session.dataset))
         self._count = performance_count(self._session, self._job.limits.memory_bytes)
+        require_samples(self._wanted, self._count, len(self._session.dataset))
         # More than are there: the last is told as the others are, and there is no other end.
         progress = SampleProgress(self._emitter, "load", self._count + 1)
         self._samples = Samples(self._session, self._window(), progress.tell)
@@ -152,7 +155,7 @@ class _Test:
     def _run_test(self, loadgen: Any, pilot: Pilot, hints: Hints) -> SystemUnderTest:
         phase = "accuracy" if self._kind == "accuracy" else "measure"
         os.makedirs(self._folder, exist_ok=True)
-        total = float(len(self._session.dataset)) if phase == "accuracy" else self._wanted.min_duration_s
+        total = float(len(self._session.dataset)) if phase == "accuracy" else expected_s(self._wanted, hints)
         signs = Signs(self._emitter, phase, total, "samples" if phase == "accuracy" else "s")
         self._payloads = None
         if self._kind in ("accuracy", "TEST01"):

@@ -30,6 +30,8 @@ _SERVER_LOAD = 0.4
 # What LoadGen takes beside the model in Server: it sleeps until a query is due.
 _SERVER_QUERY_NS = 12_000
 _SERVER_MEMORY = 0.5
+# The fewest queries of Server in MLCommons' configuration.
+_SERVER_QUERIES = 100
 
 
 @dataclass(frozen=True)
@@ -133,6 +135,29 @@ def require_memory(wanted: Wanted, hints: Hints, limit_bytes: int, used_bytes: i
             in_words(-(-needed_bytes // (1 << 30)) << 30),
         ),
     )
+
+
+def require_samples(wanted: Wanted, loaded: int, total: int) -> None:
+    """Raise WorkerError when a query wants more samples together than can be loaded."""
+    if wanted.scenario != "MultiStream" or wanted.samples_per_query <= loaded:
+        return
+    what = "the data set has {}".format(total) if loaded == total else "{} fit in memory".format(loaded)
+    raise WorkerError(
+        "loadgen-samples",
+        "a query has {} samples, {}".format(wanted.samples_per_query, what),
+        fault="environment",
+        hint="--samples-per-query {}, or fewer{}".format(
+            loaded, "" if loaded == total else "; or more --memory"
+        ),
+    )
+
+
+def expected_s(wanted: Wanted, hints: Hints) -> float:
+    """Return how long a performance test is going to take: longer than asked where few queries a second come."""
+    if wanted.scenario != "Server":
+        return wanted.min_duration_s
+    least = _SERVER_QUERIES if wanted.min_queries is None else wanted.min_queries
+    return max(wanted.min_duration_s, least / hints.rate_per_s)
 
 
 def memory_limit_bytes(job: Job, used_bytes: int) -> int:
