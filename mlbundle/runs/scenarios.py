@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import reprlib
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import StorageFailed, UsageError
@@ -31,6 +32,9 @@ SECOND_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 36
 _SECONDS = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ns|us|ms|s|m|h)?\Z")
 _MOST_ARRIVALS = 100_000
 _MOST_OFFERED = 10_000_000
+_MOST_FILE_BYTES = 16 << 20
+# What says how long to measure: with one of these, a duration has no meaning.
+_INSTEAD_OF_DURATION = ("queries", "samples", "arrivals")
 _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 
 
@@ -43,13 +47,16 @@ def scenario_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     spec = BY_NAME.get(name)
     if spec is None:
         return dict(given)
-    found = spec.defaults()
+    chosen: dict[str, Any] = {}
     for written, value in given.items():
         option = spec.option(written.replace("_", "-"))
         if option is None:
             raise _unknown(spec, written)
-        found[option.key] = _read(option, value)
+        chosen[option.key] = _read(option, value)
+    found = {**spec.defaults(), **chosen}
     _check_together(spec, found)
+    if spec.loadgen is None:
+        _settle_extent(chosen, found)
     return found
 
 
@@ -61,10 +68,11 @@ def read_scenario_file(path: Path) -> tuple[str, dict[str, Any]]:
     import yaml
 
     try:
-        document = yaml.safe_load(path.read_text("utf-8"))
+        document = yaml.safe_load(_small_text(path))
     except OSError as error:
         raise StorageFailed(f"can't read {path}: {error.strerror}", where=str(path)) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    # PyYAML calls itself for what is nested, and Python ends that at some depth.
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise UsageError(
             f"{path} is no YAML: {' '.join(str(error).split())[:200]}", where=str(path)
         ) from None
@@ -81,7 +89,7 @@ def read_arrivals(path: Path) -> list[int]:
     Raises UsageError with the line.
     """
     try:
-        lines = path.read_text("utf-8").split()
+        lines = _small_text(path).split()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"can't read the arrivals: {error}", where=str(path)) from None
     if not 0 < len(lines) <= _MOST_ARRIVALS:
@@ -100,13 +108,22 @@ def read_arrivals(path: Path) -> list[int]:
     return arrivals
 
 
+def _small_text(path: Path) -> str:
+    """Return a text that a person wrote. Raises UsageError for one over 16 MiB, OSError, UnicodeDecodeError."""
+    with path.open("rb") as stream:
+        content = stream.read(_MOST_FILE_BYTES + 1)
+    if len(content) > _MOST_FILE_BYTES:
+        raise UsageError(f"{path} is larger than 16 MiB", where=str(path), hint="name another file")
+    return content.decode("utf-8")
+
+
 def _read(option: Option, value: Any) -> Any:
     if option.kind == FLAG:
         return _flag(option, value)
     if option.kind == SECONDS:
         return _in_range(option, _seconds(option, value))
     if option.kind == WARM_UP:
-        return "auto" if value == "auto" else _seconds(option, value)
+        return "auto" if value == "auto" else _in_range(option, _seconds(option, value))
     if option.kind == NUMBER:
         return _in_range(option, _number(option, value))
     if option.kind == COUNT:
@@ -133,9 +150,9 @@ def _listed(option: Option, value: Any) -> list[Any]:
 
 
 def _flag(option: Option, value: Any) -> bool:
-    text = str(value).lower()
-    if isinstance(value, bool) or text in _TRUE | _FALSE:
-        return value if isinstance(value, bool) else text in _TRUE
+    text = str(value).lower() if isinstance(value, str | int) else ""
+    if text in _TRUE | _FALSE:
+        return text in _TRUE
     raise _nonsense(option, value, "yes or no")
 
 
@@ -151,7 +168,7 @@ def _seconds(option: Option, value: Any) -> float:
 def _number(option: Option, value: Any) -> float:
     try:
         number = math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
         raise _nonsense(option, value, "a number")
@@ -169,9 +186,23 @@ def _in_range(option: Option, number: float) -> float:
     if (option.least is not None and number < option.least) or (
         option.most is not None and number > option.most
     ):
-        least, most = option.least if option.least is not None else "-", option.most or "-"
-        raise UsageError(f"--{option.name} {number:g} is out of range", hint=f"between {least} and {most}")
+        least, most = ("-" if bound is None else f"{bound:,.10g}" for bound in (option.least, option.most))
+        raise UsageError(
+            f"--{option.name} {number:,.10g} is out of range", hint=f"between {least} and {most}"
+        )
     return number
+
+
+def _settle_extent(chosen: Mapping[str, Any], found: dict[str, Any]) -> None:
+    """Leave out a default duration that nothing would go by. Raises UsageError where a user asked for both."""
+    instead = [key for key in _INSTEAD_OF_DURATION if chosen.get(key) is not None]
+    if not instead:
+        return
+    if "duration_s" in chosen:
+        raise UsageError(
+            f"--{instead[0]} says how long to measure, and so does --duration", hint="leave one of them out"
+        )
+    found.pop("duration_s", None)
 
 
 def _check_together(spec: ScenarioSpec, found: Mapping[str, Any]) -> None:
@@ -186,6 +217,11 @@ def _check_together(spec: ScenarioSpec, found: Mapping[str, Any]) -> None:
         if found.get("find_peak") and found.get("arrivals") is not None:
             raise UsageError(
                 "arrivals have their rate, and --find-peak looks for one", hint="leave one of them out"
+            )
+        if found.get("find_peak") and found["repeats"] > 1:
+            raise UsageError(
+                "--repeats measures the same load again, and each search would find one of its own",
+                hint="find the peak first, then repeat --rate with what was found",
             )
         offered = found.get("queries") or (found.get("rate_per_s") or 0) * found["duration_s"]
         if offered > _MOST_OFFERED:
@@ -211,4 +247,6 @@ def _unknown(spec: ScenarioSpec, written: str) -> UsageError:
 
 
 def _nonsense(option: Option, value: Any, wanted: str) -> UsageError:
-    return UsageError(f"--{option.name}: {str(value)[:60]!r} is not what it takes", hint=f"write {wanted}")
+    # What YAML made of a few lines can be endless when it is written out.
+    shown = value[:60] if isinstance(value, str) else reprlib.repr(value)[:60]
+    return UsageError(f"--{option.name}: {shown!r} is not what it takes", hint=f"write {wanted}")

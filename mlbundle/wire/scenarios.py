@@ -53,14 +53,21 @@ class ScenarioSpec:
 
 
 _DAY_S = 86_400.0
+_MOST_QUERIES = 10**9
 
 
 def _duration(default: float, help_text: str = "How long to measure.") -> Option:
     return Option("duration", "duration_s", SECONDS, help_text, default, least=0.001, most=_DAY_S)
 
 
-_QUERIES = Option("queries", "queries", COUNT, "Measure this many queries instead of a duration.", least=1)
-_WARM_UP = Option("warmup", "warmup", WARM_UP, "`auto` (until it settles) or a duration.", "auto")
+def _queries(help_text: str, name: str = "queries") -> Option:
+    return Option(name, name, COUNT, help_text, least=1, most=_MOST_QUERIES)
+
+
+_QUERIES = _queries("Measure this many queries instead of a duration.")
+_WARM_UP = Option(
+    "warmup", "warmup", WARM_UP, "`auto` (until it settles) or a duration.", "auto", least=0, most=_DAY_S
+)
 _REPEATS = Option(
     "repeats",
     "repeats",
@@ -87,7 +94,7 @@ _COMPLIANCE = Option(
 _MIN_DURATION = Option(
     "duration", "duration_s", SECONDS, "At least this long.  [official: 10m]", least=0.1, most=_DAY_S
 )
-_MIN_QUERIES = Option("queries", "queries", COUNT, "At least this many queries.  [official]", least=1)
+_MIN_QUERIES = _queries("At least this many queries.  [official]")
 
 _LOADGEN = (_MIN_DURATION, _MIN_QUERIES, _QUICK, _COMPLIANCE)
 
@@ -110,7 +117,7 @@ SCENARIOS: tuple[ScenarioSpec, ...] = (
                 most=65_536,
             ),
             _duration(1.0, "How long to measure each size."),
-            Option("queries", "queries", COUNT, "Batches of each size instead of a duration.", least=1),
+            _queries("Batches of each size instead of a duration."),
             _WARM_UP,
         ),
     ),
@@ -126,7 +133,7 @@ SCENARIOS: tuple[ScenarioSpec, ...] = (
                 "Replay these arrivals instead: a file with one time in seconds a line, in rising order.",
             ),
             _duration(10.0),
-            Option("queries", "queries", COUNT, "Measure this many arrivals instead of a duration.", least=1),
+            _queries("Measure this many arrivals instead of a duration."),
             _WARM_UP,
             _REPEATS,
             _TARGET,
@@ -147,7 +154,7 @@ SCENARIOS: tuple[ScenarioSpec, ...] = (
         "files in, predictions out: every operator at work at the same time",
         (
             _duration(5.0),
-            Option("samples", "samples", COUNT, "This many samples instead of a duration.", least=1),
+            _queries("This many samples instead of a duration.", "samples"),
             Option("batch-size", "batch_size", COUNT, "Samples a batch.", 1, least=1, most=65_536),
         ),
     ),
