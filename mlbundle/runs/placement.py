@@ -129,7 +129,9 @@ def _in_container(options: RunOptions, settings: Settings, what: Evaluated, repo
     except BaseException:
         client.close()
         raise
-    runtime = DockerRuntime(client, image, platform=f"linux/{architecture}", gpus=gpus)
+    # Where nothing is emulated the engine needs no word about it, and older ones would not understand it.
+    platform = f"linux/{architecture}" if architecture != native else None
+    runtime = DockerRuntime(client, image, platform=platform, gpus=gpus)
     return Placement(runtime, architecture, emulated=architecture != native, image=image, client=client)
 
 

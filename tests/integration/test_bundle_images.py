@@ -273,7 +273,9 @@ def test_what_was_built_here_is_pinned_on_request(
     document = ok(
         mlbundle(image_home, "pack", "digits-cnn", "--pin", "-o", tmp_path / "pinned.mlb", "--json")
     )
-    assert [pin["config"] for pin in document["images"]] == [entry["config_digest"]]
+    # Images of further frameworks may have been built here as well.
+    own = [pin["config"] for pin in document["images"] if "framework" not in pin]
+    assert own == [entry["config_digest"]]
     assert entry["ref"] in {pin["image"] for pin in document["images"]}
     for options in ((), ("--pin",)):
         # The built-in manifest names images of two architectures, and one machine builds for one.
