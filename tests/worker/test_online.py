@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import pairwise
 
 import pytest
 
 from mlbundle.wire import frames
 from mlbundle.worker.emit import Emitter
+from mlbundle.worker.scenarios import closed
 from mlbundle.worker.scenarios.base import Subject
 from mlbundle.worker.scenarios.closed import Order, rank, settled
 from mlbundle.worker.scenarios.loop import closed_loop, loop_overhead_ns
@@ -63,6 +65,18 @@ def test_a_duration_is_reached_and_windows_come_at_most_twice_a_second(emitted) 
     windows = [e for e in read() if e["kind"] == "window"]
     # The last window comes when the measurement is over, however short it is.
     assert all(b["t_ns"] - a["t_ns"] >= 4.5e8 for a, b in zip(windows[:-1], windows[1:-1], strict=False))
+
+
+def test_a_long_warm_up_is_not_silent_and_says_little(emitted, monkeypatch) -> None:
+    emitter, read = emitted
+    monkeypatch.setattr(closed, "REPORT_NS", 20_000_000)
+    monkeypatch.setattr(closed, "CHUNK_NS", 5_000_000)
+    subject = Subject(call=lambda _b: None, batches=[0], emitter=emitter, seed=0)
+    OnlineScenario({"queries": 1, "warmup": 0.2}).run(subject)
+    told = [e for e in read() if e["kind"] == "progress" and e["phase"] == "warm-up"]
+    assert 2 <= len(told) <= 10
+    assert all(0 < e["done"] < e["total"] == 0.2 and e["unit"] == "s" for e in told)
+    assert all(b["t_ns"] - a["t_ns"] >= 15_000_000 for a, b in pairwise(told))
 
 
 def test_every_batch_is_used_equally_often_and_the_seed_gives_the_order() -> None:

@@ -118,7 +118,7 @@ class BatchedScenario:
         warm_up, load = Load(subject.call, order), Load(subject.call, order)
         try:
             with quiet_interpreter():
-                settled = run_warm_up(warm_up, self._warm_up)
+                settled = run_warm_up(warm_up, self._warm_up, subject.emitter)
                 if search.position == 0:
                     subject.emitter.phase("warm-up", "done")
                     subject.emitter.phase("measure", "begun")

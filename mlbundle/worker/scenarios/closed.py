@@ -100,23 +100,39 @@ class Extent:
         return Progress(phase="measure", done=done_s, total=total_s, unit="s", eta_s=total_s - done_s)
 
 
-def run_warm_up(load: Load, how: Any) -> bool:
-    """Put load on until it settles (`auto`) or for a number of seconds; returns whether it has settled."""
+def run_warm_up(load: Load, how: Any, emitter: Emitter) -> bool:
+    """Put load on until it settles (`auto`) or for a number of seconds; returns whether it has settled.
+
+    The emitter is told between chunks how far it is, at most twice a second: whoever says nothing is given up.
+    """
     medians: list[int] = []
     size = 1
     fixed_ns = None if how == "auto" else int(float(how) * 1e9)
-    begun = time.monotonic_ns()
+    begun = told = time.monotonic_ns()
     while True:
         load.run(size)
         medians.append(load.median_ns(size))
         size = chunk(medians[-1], CHUNK_NS)
-        elapsed, is_settled = time.monotonic_ns() - begun, settled(medians)
+        now = time.monotonic_ns()
+        elapsed, is_settled = now - begun, settled(medians)
         if fixed_ns is None:
             done = (is_settled and elapsed >= WARM_UP_LEAST_NS) or elapsed >= WARM_UP_MOST_NS
         else:
             done = elapsed >= fixed_ns
         if done:
             return is_settled
+        if now - told >= REPORT_NS:
+            told = now
+            emitter.event(_warm_up_progress(elapsed, fixed_ns))
+
+
+def _warm_up_progress(elapsed_ns: int, fixed_ns: int | None) -> Progress:
+    """Return how far a warm-up is; nobody knows when one settles."""
+    elapsed_s = elapsed_ns / 1e9
+    if fixed_ns is None:
+        return Progress(phase="warm-up", done=elapsed_s, unit="s")
+    total_s = fixed_ns / 1e9
+    return Progress(phase="warm-up", done=elapsed_s, total=total_s, unit="s", eta_s=total_s - elapsed_s)
 
 
 def run_measured(

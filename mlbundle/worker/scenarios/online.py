@@ -28,7 +28,7 @@ class OnlineScenario:
         warm_up, measured = Load(subject.call, order), Load(subject.call, order)
         with quiet_interpreter():
             subject.emitter.phase("warm-up", "begun")
-            settled = run_warm_up(warm_up, self._warm_up)
+            settled = run_warm_up(warm_up, self._warm_up, subject.emitter)
             subject.emitter.phase("warm-up", "done")
             subject.emitter.phase("measure", "begun")
             run_measured(measured, self._extent, warm_up.median_ns(TAIL), subject.emitter)

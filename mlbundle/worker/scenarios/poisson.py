@@ -7,11 +7,12 @@ keeps to a target latency, and measures at that rate.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Mapping, Sequence
+from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
 from mlbundle.wire.events import Log, Progress
+from mlbundle.wire.judging import judged_rank, nearest_rank
 from mlbundle.worker.arrivals import poisson_arrivals, replayed_arrivals
 from mlbundle.worker.errors import WorkerError
 from mlbundle.worker.scenarios.base import PassOutcome, ScenarioOutcome, Subject, Timings, measured_kind
@@ -31,8 +32,8 @@ from mlbundle.worker.scenarios.schedule import (
     ShareReports,
     as_int64,
     drawn_schedule,
-    rank_of,
     served,
+    was_held,
 )
 
 TRIAL_S = 1.0
@@ -88,7 +89,7 @@ class PoissonScenario:
         with quiet_interpreter():
             emitter.phase("warm-up", "begun")
             warm_up = Load(subject.call, Order(subject.batches, subject.seed))
-            settled = run_warm_up(warm_up, self._warm_up)
+            settled = run_warm_up(warm_up, self._warm_up, emitter)
             floor = _floor(warm_up.timings())
             search = _Search(self, subject, floor) if self._find_peak else None
             if search is not None:
@@ -129,19 +130,18 @@ class PoissonScenario:
             done, eta_s = number + share, (left - share) * duration_s
             return Progress(phase="warm-up", done=done, total=number + left, unit="trials", eta_s=eta_s)
 
-        return self.judge(
-            schedule, self._run(subject, schedule, ShareReports(subject.emitter, schedule, progress))
-        )
+        timings = self._run(subject, schedule, ShareReports(subject.emitter, schedule, progress))
+        return self.judge(schedule, timings, nearest_rank)
 
-    def judge(self, schedule: Schedule, timings: Timings) -> Trial:
-        """Say whether a load kept to the target; one that asks for more time than there is never does."""
+    def judge(self, schedule: Schedule, timings: Timings, rank: Callable[[int, float], int]) -> Trial:
+        """Say whether a load was held and the latency at the rank of the percentile kept to the target."""
         assert timings.scheduled_ns is not None
         assert self.target_ns is not None
         assert schedule.rate_per_s is not None
         latencies = np.sort(as_int64(timings.ends_ns) - as_int64(timings.scheduled_ns))
-        latency_ns = int(latencies[rank_of(self._percentile, len(latencies))])
-        held = served(timings)["service_ns"] <= max(schedule.horizon_ns, schedule.arrivals_ns[-1])
-        return Trial(schedule.rate_per_s, latency_ns, held and latency_ns <= self.target_ns)
+        latency_ns = int(latencies[rank(len(latencies), self._percentile)])
+        kept = was_held(schedule, timings) and latency_ns <= self.target_ns
+        return Trial(schedule.rate_per_s, latency_ns, kept)
 
     def _schedule(self, rate: float | None, seed: Sequence[int]) -> Schedule:
         if rate is None:
@@ -183,11 +183,14 @@ class _Search:
         )
 
     def confirm(self) -> tuple[Schedule, Timings]:
-        """Measure at the rate that was found; a peak that is not confirmed is lowered and measured again."""
+        """Measure at the rate that was found; a peak that is not confirmed is lowered and measured again.
+
+        It is confirmed by the bound of the percentile, where its queries are enough for one.
+        """
         attempts = 1 if self._peak is None else MOST_CONFIRMATIONS
         for attempt in range(attempts):
             schedule, timings = self._scenario.measure(self._subject, self._rate, attempt)
-            judged = self._scenario.judge(schedule, timings)
+            judged = self._scenario.judge(schedule, timings, judged_rank)
             if judged.kept:
                 self._peak = self._rate
                 break
@@ -220,7 +223,7 @@ class _Search:
 def _floor(warm_up: Timings) -> _Floor:
     services = np.sort(as_int64(warm_up.ends_ns[-TAIL:]) - as_int64(warm_up.starts_ns[-TAIL:]))
     mean_ns = max(1.0, float(services.mean()))
-    return _Floor(int(services[rank_of(50, len(services))]), 1e9 / mean_ns)
+    return _Floor(int(services[nearest_rank(len(services), 50)]), 1e9 / mean_ns)
 
 
 def _refused(message: str) -> WorkerError:
