@@ -16,7 +16,7 @@ from mlbundle.manifest.framework import distribution_names
 from mlbundle.manifest.versions import VersionConstraint
 from mlbundle.runs.collect import Timeline, clock_offset_ns, write_trace
 from mlbundle.runs.environment import Surroundings
-from mlbundle.runs.folder import JOB, WORKER_LOG, RunFolder
+from mlbundle.runs.folder import JOB, WORKER_LOG, RunFolder, read_record
 from mlbundle.runs.measured import read_accuracy
 from mlbundle.runs.queue import MachineLock
 from mlbundle.runs.record import Findings, build_record
@@ -65,6 +65,8 @@ class Execution:
                 yield from self._queue_and_run(folder)
             except Exception as error:
                 failure = error if isinstance(error, MlbundleError) else internal_error(error)
+                if self._keep_completed(folder):
+                    raise failure from error
                 self._findings.error = failure.to_document()
                 self._finish(folder, "failed")
                 yield folder.append(_failed_event(failure), source="host")
@@ -72,6 +74,8 @@ class Execution:
                 raise failure from error
             except BaseException:
                 # Ctrl-C, SIGTERM, or a consumer that lost interest: there is no one left to yield to.
+                if self._keep_completed(folder):
+                    raise
                 self._finish(folder, "cancelled")
                 folder.append(End(status="cancelled", clocks=clock_snapshot()), source="host")
                 raise
@@ -242,7 +246,7 @@ class Execution:
 
     def _keep_samples(self, folder: RunFolder) -> None:
         samples = self._sampling.end()
-        self._findings.resources |= resources(samples, self._phases.spans())
+        self._findings.resources |= resources(samples, self._phases.intervals())
         with suppress(StorageFailed):  # a full disk has its own error, or none: samples are not the result
             if save_samples(folder.path, samples) is not None:
                 self._findings.files["samples"] = SAMPLES
@@ -250,11 +254,27 @@ class Execution:
     def _finish(self, folder: RunFolder, status: str) -> None:
         self._keep_samples(folder)
         if status != "completed":
+            # What was found before it ended is not the result of a whole run.
+            self._findings.result, self._findings.accuracy, self._findings.outputs = {}, None, {}
             self._findings.seen = seen_of(folder.path)
             self._findings.passes = passes_of_folder(folder.path)
         self._findings.phases_s = self._phases.seconds()
         self.record = build_record(self._plan, status, self._findings)
         folder.write_record(self.record)
+        self._index()
+
+    def _keep_completed(self, folder: RunFolder) -> bool:
+        """Return whether the record of a completed run is in place: whatever comes later takes nothing from it."""
+        record = read_record(folder.path)
+        if record is None or record.get("status") != "completed":
+            return False
+        self.record = record
+        self._index()
+        folder.append(End(status="completed", clocks=clock_snapshot()), source="host")
+        return True
+
+    def _index(self) -> None:
+        assert self.record is not None
         try:
             RunDatabase(self._settings.data_dir / DATABASE).add(self.record)
         except StorageFailed as error:
@@ -286,18 +306,31 @@ class _PhaseClock:
     def __init__(self, done: tuple[tuple[str, int, int], ...]) -> None:
         self._begun: dict[str, int] = {name: start for name, start, _ in done}
         self._done: dict[str, int] = {name: end for name, _, end in done}
+        self._open: dict[str, int] = {}
+        self._intervals: list[tuple[str, int, int]] = list(done)
 
     def take(self, event: Phase) -> None:
-        """Note a phase event; a phase that comes twice keeps its first begin and its last end."""
+        """Note a phase event; a phase comes once in each process that measures."""
         if event.state == "begun":
             self._begun.setdefault(event.name, event.t_ns)
-        elif event.name in self._begun:
+            self._open.setdefault(event.name, event.t_ns)
+        elif event.name in self._open:
+            start_ns = self._open.pop(event.name)
             self._done[event.name] = event.t_ns
+            # The times are a worker's: none may take time away.
+            self._intervals.append((event.name, start_ns, max(start_ns, event.t_ns)))
 
     def spans(self) -> list[tuple[str, int, int | None]]:
-        """Return (name, start, end) of every phase; None for one that is still going on."""
+        """Return (name, first begin, last end) of every phase; None for one that has never ended."""
         return [(name, start, self._done.get(name)) for name, start in self._begun.items()]
 
+    def intervals(self) -> list[tuple[str, int, int]]:
+        """Return (name, start, end) of each time that a phase was done."""
+        return list(self._intervals)
+
     def seconds(self) -> dict[str, float]:
-        """Return name -> seconds of the phases that are done."""
-        return {n: round((end - start) / 1e9, 6) for n, start, end in self.spans() if end is not None}
+        """Return name -> seconds of the phases that are done, all their intervals together."""
+        total_ns: dict[str, int] = {}
+        for name, start, end in self._intervals:
+            total_ns[name] = total_ns.get(name, 0) + end - start
+        return {name: round(total / 1e9, 6) for name, total in total_ns.items()}

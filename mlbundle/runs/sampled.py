@@ -99,21 +99,19 @@ def save_samples(folder: Path, samples: Samples) -> str | None:
     return SAMPLES
 
 
-def resources(samples: Samples, phases: Sequence[tuple[str, int, int | None]] = ()) -> dict[str, Any]:
-    """Return what a record says of the resources that a run used; `phases` are (name, begin, end or None) in ns.
+def resources(samples: Samples, phases: Sequence[tuple[str, int, int]] = ()) -> dict[str, Any]:
+    """Return what a record says of the resources that a run used; `phases` are (name, begin, end) in ns.
 
-    `measure` is the same for the time in which the worker measured. What could not be looked at is left out; empty
-    without samples.
+    `measure` is the same for the times in which the worker measured, all of them together. What could not be looked at
+    is left out; empty without samples.
     """
     if not samples.t_ns:
         return {}
     table = _Table(samples)
-    found = table.summary(None, None)
-    measured = [(begin, end) for name, begin, end in phases if name == "measure" and end is not None]
-    if measured:
-        inside = table.summary(*measured[0])
-        if inside:
-            found["measure"] = inside
+    found = table.summary()
+    measured = [(begin, end) for name, begin, end in phases if name == "measure"]
+    if measured and (inside := table.summary(measured)):
+        found["measure"] = inside
     found["sampling"] = {
         "samples": samples.looks,
         "interval_s": round(samples.interval_s, 3),
@@ -133,26 +131,36 @@ class _Table:
             times.append(t_ns)
             values.append(value)
 
-    def summary(self, begin_ns: int | None, end_ns: int | None) -> dict[str, Any]:
-        """Return what happened between two times; what is known by fewer than two looks has no rate."""
-        chosen = {}
+    def summary(self, intervals: Sequence[tuple[int, int]] | None = None) -> dict[str, Any]:
+        """Return what happened in some intervals, None for all the time.
+
+        What is known by fewer than two looks in each of them has no rate.
+        """
+        chosen: _Rows = {}
         for name, (times, values) in self._rows.items():
-            first = 0 if begin_ns is None else bisect_left(times, begin_ns)
-            last = len(times) if end_ns is None else bisect_right(times, end_ns)
-            if last > first:
-                chosen[name] = (times[first:last], values[first:last])
+            bounds = [(0, len(times))]
+            if intervals is not None:
+                bounds = [(bisect_left(times, begin), bisect_right(times, end)) for begin, end in intervals]
+            if pieces := [(times[a:b], values[a:b]) for a, b in bounds if b > a]:
+                chosen[name] = pieces
         return {**_processor(chosen), **_memory(chosen), **_energy(chosen), **_gpus(chosen)}
 
 
-_Rows = dict[str, tuple[list[int], list[float]]]
+# Counter -> its times and values in each interval.
+_Rows = dict[str, list[tuple[list[int], list[float]]]]
 
 
 def _grown(rows: _Rows, name: str) -> tuple[float, float] | None:
-    """Return by how much a counter grew, and in how many seconds."""
-    if name not in rows:
+    """Return by how much a counter grew inside the intervals, and in how many seconds."""
+    known = [(times, values) for times, values in rows.get(name, ()) if len(times) > 1]
+    if not known:
         return None
-    times, values = rows[name]
-    return (values[-1] - values[0], (times[-1] - times[0]) / 1e9) if len(times) > 1 else None
+    grown = sum(values[-1] - values[0] for _, values in known)
+    return grown, sum(times[-1] - times[0] for times, _ in known) / 1e9
+
+
+def _values(rows: _Rows, name: str) -> list[float]:
+    return [value for _, values in rows[name] for value in values]
 
 
 def _processor(rows: _Rows) -> dict[str, Any]:
@@ -173,18 +181,18 @@ def _processor(rows: _Rows) -> dict[str, Any]:
     if (throttled := _grown(rows, "throttled_s")) is not None:
         found["throttled_s"] = round(throttled[0], 6)
     if "processes" in rows:
-        found["processes_peak"] = int(max(rows["processes"][1]))
+        found["processes_peak"] = int(max(_values(rows, "processes")))
     return found
 
 
 def _memory(rows: _Rows) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if "memory_bytes" in rows:
-        values = rows["memory_bytes"][1]
+        values = _values(rows, "memory_bytes")
         found["memory_mean_bytes"] = int(sum(values) / len(values))
         found["memory_peak_bytes"] = int(max(values))
     if "cgroup_memory_peak_bytes" in rows:
-        found["cgroup_memory_peak_bytes"] = int(rows["cgroup_memory_peak_bytes"][1][-1])
+        found["cgroup_memory_peak_bytes"] = int(_values(rows, "cgroup_memory_peak_bytes")[-1])
     return found
 
 
@@ -209,13 +217,14 @@ def _energy(rows: _Rows) -> dict[str, Any]:
 def _gpus(rows: _Rows) -> dict[str, Any]:
     """Return what each GPU did, under `gpus`."""
     gpus: dict[int, dict[str, Any]] = {}
-    for name, (_, values) in rows.items():
+    for name in rows:
+        values = _values(rows, name)
         head, _, what = name.partition("_")
         if not head.startswith("gpu"):
             continue
         gpu = gpus.setdefault(int(head.removeprefix("gpu")), {})
         if what == "energy_j":
-            gpu[what] = round(values[-1] - values[0], 3)
+            gpu[what] = round((_grown(rows, name) or (0.0, 0.0))[0], 3)
         elif what == "memory_bytes":
             gpu["memory_peak_bytes"] = int(max(values))
         else:

@@ -300,6 +300,22 @@ def test_resources_say_what_happened_and_what_while_measuring() -> None:
     assert "energy_j" not in found["measure"], "one look says nothing of energy"
 
 
+def test_what_is_measured_in_several_processes_is_added_up() -> None:
+    samples = samples_of({
+        "cpu_time_s": [(0, 0.0), (1, 1.0), (2, 1.0), (3, 1.0), (4, 3.0)],
+        "memory_bytes": [(0, 100), (2, 900), (4, 200)],
+        "energy_package_0_j": [(0, 0.0), (1, 10.0), (3, 1000.0), (4, 1020.0)],
+    })  # fmt: skip
+    second = 1_000_000_000
+    found = resources(
+        samples, [("measure", 0, second), ("load", 0, second), ("measure", 3 * second, 4 * second)]
+    )
+    measured = found["measure"]
+    assert (measured["cpu_s"], measured["cpu_share_mean"]) == (3.0, 1.5), "what was between them is left out"
+    assert (measured["memory_mean_bytes"], measured["memory_peak_bytes"]) == (150, 200)
+    assert (measured["energy_j"], measured["power_mean_w"]) == (30.0, 15.0)
+
+
 def test_samples_are_kept_as_columns_with_their_names(tmp_path: Path) -> None:
     samples = samples_of({"cpu_time_s": [(0, 1.0), (1, 1.5)], "memory_bytes": [(0, 100)]})
     assert save_samples(tmp_path, Samples()) is None
