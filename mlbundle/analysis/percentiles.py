@@ -8,41 +8,16 @@ that wait for each other (an open loop near its limit) are not independent, and 
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.analysis.statistics import sorted_array
+from mlbundle.wire.judging import CONFIDENCE, overlatencies
 
 if TYPE_CHECKING:
     from mlbundle.analysis.statistics import Values
 
-CONFIDENCE = 0.99
 PERCENTILES = (50.0, 90.0, 95.0, 97.0, 99.0, 99.9)
 _HOW = "early-stopping"
-# Below this many standard deviations under its mean a binomial has nothing that counts.
-_DEVIATIONS = 12
-
-
-def overlatencies(queries: int, percent: float, confidence: float = CONFIDENCE) -> int:
-    """Return how many of `queries` may lie beyond the percentile and still bound it; 0 where there are too few.
-
-    Raises ValueError for a percentile outside (0, 100) or a confidence outside (0, 1).
-    """
-    import numpy as np
-
-    if not 0 < percent < 100 or not 0 < confidence < 1:
-        raise ValueError(f"no bound for percentile {percent} with confidence {confidence}")
-    beyond = 1 - percent / 100
-    if queries < 1:
-        return 0
-    mean, deviation = queries * beyond, math.sqrt(queries * beyond * (1 - beyond))
-    first = max(0, math.floor(mean - _DEVIATIONS * deviation))
-    counts = np.arange(first, math.ceil(mean) + 1)
-    # Each term of the binomial from the one before it; the first from logarithms of factorials.
-    ratios = (queries - counts[:-1]) / (counts[:-1] + 1) * (beyond / (1 - beyond))
-    logarithms = _log_binomial(queries, first, beyond) + np.concatenate(([0.0], np.cumsum(np.log(ratios))))
-    cumulative = np.cumsum(np.exp(logarithms))
-    return max(0, first + int(np.searchsorted(cumulative, 1 - confidence, side="right")) - 1)
 
 
 def least_queries(percent: float, confidence: float = CONFIDENCE) -> int:
@@ -76,8 +51,3 @@ def bounded_percentiles(latencies_ns: Values) -> dict[str, Any]:
 def key(percent: float) -> str:
     """Return the name of a percentile in a document: `p99_9_ns`."""
     return "p{}_ns".format(f"{percent:g}".replace(".", "_"))
-
-
-def _log_binomial(number: int, chosen: int, probability: float) -> float:
-    ways = math.lgamma(number + 1) - math.lgamma(chosen + 1) - math.lgamma(number - chosen + 1)
-    return ways + chosen * math.log(probability) + (number - chosen) * math.log1p(-probability)

@@ -46,9 +46,7 @@ def _peak(peak: Mapping[str, Any]) -> str:
     tried = f"({len(peak['trials'])} rates tried)"
     if peak["rate_per_s"] is None:
         return f"none found with {wanted} {tried}"
-    between = peak.get("interval_per_s")
-    interval = f", {units.rate(between[0])} to {units.rate(between[1])}" if between else ""
-    return f"{units.rate(peak['rate_per_s'])} with {wanted}{interval} {tried}"
+    return f"{units.rate(peak['rate_per_s'])} with {wanted} {tried}"
 
 
 def _repeats(repeats: Mapping[str, Any]) -> str:

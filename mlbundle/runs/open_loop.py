@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mlbundle.errors import ProtocolBroken
 from mlbundle.runs.measured import count, load_latencies, load_times, not_said, number
 from mlbundle.runs.repeats import over_processes, spread_of
+from mlbundle.wire.judging import held, judged_rank, overlatencies
 from mlbundle.wire.passes import SCHEDULED
 
 if TYPE_CHECKING:
@@ -16,12 +17,6 @@ if TYPE_CHECKING:
 
     from mlbundle.runs.measured import MeasureFindings
 
-HELD_SHARE = 0.99
-# A few samples that wait when the last arrives are chance; more of them, and too slow an answer to all, are not.
-CHANCE_BACKLOG = 8
-GROWTH = 3.0
-# A sample finds others before it as often as the model is busy.
-OVERLOADED = 0.9
 _MOST_TRIALS = 64
 _LATEST_NS = 1 << 62
 _LATE = ("queries", "p50", "p99", "max")
@@ -69,6 +64,17 @@ class OpenLoopTimes:
         return int((ends > self.due_ns[-1]).sum())
 
     @property
+    def held(self) -> bool:
+        """Whether the queries were answered as fast as they came."""
+        return held(
+            offered_per_s=self.offered_per_s,
+            achieved_per_s=self.achieved_per_s,
+            backlog=self.backlog,
+            waited_share=self.waited_share,
+            growth=self.growth,
+        )
+
+    @property
     def growth(self) -> float:
         """The median latency of the last third of the queries over that of the first third."""
         import numpy as np
@@ -97,9 +103,11 @@ def add(
     }
     reasons = _reasons(times, percent, target_ns)
     if options.get("find_peak"):
-        peaks = [_read_peak(process.values) for process in processes]
-        added["peak"] = _peak(peaks, percent, target_s)
-        reasons += _peak_reasons(peaks[0], percent, target_ns)
+        peak = _read_peak(processes[0].values)
+        if target_ns is None or not _confirms(first, percent, target_ns):
+            peak["rate_per_s"] = None
+        added["peak"] = {**peak, "percentile": percent, "target_latency_s": target_s}
+        reasons += _peak_reasons(peak, percent, target_ns)
     return added, reasons
 
 
@@ -161,7 +169,7 @@ def _document(
 
 
 def _reasons(times: Sequence[OpenLoopTimes], percent: float, target_ns: float | None) -> list[str]:
-    from mlbundle.analysis.percentiles import least_queries, overlatencies
+    from mlbundle.analysis.percentiles import least_queries
 
     first = times[0]
     reasons = [reason for reason in map(_not_held, times) if reason is not None][:1]
@@ -177,9 +185,7 @@ def _reasons(times: Sequence[OpenLoopTimes], percent: float, target_ns: float | 
 
 
 def _not_held(times: OpenLoopTimes) -> str | None:
-    late = times.achieved_per_s < HELD_SHARE * times.offered_per_s and times.backlog >= CHANCE_BACKLOG
-    growing = times.waited_share >= OVERLOADED and times.growth >= GROWTH
-    if not late and not growing:
+    if times.held:
         return None
     return (
         f"the rate could not be held: {times.offered_per_s:,.5g} samples a second came, {times.achieved_per_s:,.5g} "
@@ -218,17 +224,12 @@ def _read_peak(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _peak(peaks: Sequence[Mapping[str, Any]], percent: float, target_s: Any) -> dict[str, Any]:
-    """Return `peak` of a result: that of the first process, with those of the others and an interval."""
-    from mlbundle.analysis.intervals import mean_interval
+def _confirms(times: OpenLoopTimes, percent: float, target_ns: float) -> bool:
+    """Return whether a measurement held its rate and kept to the target, by the bound where there is one."""
+    from mlbundle.analysis.statistics import sorted_array
 
-    document: dict[str, Any] = {**peaks[0], "percentile": percent, "target_latency_s": target_s}
-    if len(peaks) > 1:
-        rates = [peak["rate_per_s"] for peak in peaks]
-        known = [rate for rate in rates if rate is not None]
-        document["rates_per_s"] = rates
-        document["interval_per_s"] = list(mean_interval(known)) if len(known) == len(rates) else None
-    return document
+    latency_ns = int(sorted_array(times.latencies_ns)[judged_rank(times.queries, percent)])
+    return times.held and latency_ns <= target_ns
 
 
 def _peak_reasons(peak: Mapping[str, Any], percent: float, target_ns: float | None) -> list[str]:

@@ -14,6 +14,7 @@ import pytest
 
 from mlbundle.analysis.intervals import mean_interval
 from mlbundle.wire import frames
+from mlbundle.wire.judging import judged_rank, nearest_rank
 from mlbundle.worker.arrivals import MOST_ARRIVALS, poisson_arrivals, replayed_arrivals
 from mlbundle.worker.emit import Emitter
 from mlbundle.worker.errors import WorkerError
@@ -23,7 +24,7 @@ from mlbundle.worker.scenarios.closed import Order
 from mlbundle.worker.scenarios.open_loop import REPORT_IDLE_NS, SILENT_NS, MonotonicClock, OpenLoop
 from mlbundle.worker.scenarios.peak import MOST_TRIALS, RESOLUTION, Trial, find_peak
 from mlbundle.worker.scenarios.poisson import PoissonScenario
-from mlbundle.worker.scenarios.schedule import rank_of, served
+from mlbundle.worker.scenarios.schedule import Schedule, served, was_held
 
 SERVICE_NS = 1_000_000
 
@@ -368,5 +369,34 @@ def test_a_peak_that_its_measurement_does_not_confirm_is_lowered(emitted, virtua
 
 
 def test_ranks_are_those_of_the_decimal_that_was_written() -> None:
-    assert [rank_of(percent, 1000) for percent in (50, 99, 99.9, 99.99)] == [499, 989, 998, 999]
-    assert rank_of(50, 1) == 0
+    assert [nearest_rank(1000, percent) for percent in (50, 99, 99.9, 99.99)] == [499, 989, 998, 999]
+    assert nearest_rank(1, 50) == 0
+
+
+def test_a_percentile_is_judged_by_its_bound_where_there_is_one() -> None:
+    assert judged_rank(661, 99) == nearest_rank(661, 99)
+    assert judged_rank(662, 99) == 661, "the slowest of all"
+    assert nearest_rank(100_000, 99) < judged_rank(100_000, 99) < nearest_rank(100_000, 99.2)
+
+
+def test_the_search_goes_on_upwards_where_every_rate_was_kept() -> None:
+    told: list[tuple[int, int]] = []
+    found, trials = find_peak(
+        lambda rate: Trial(rate, 1, rate <= 1100), 1000.0, told=lambda done, left: told.append((done, left))
+    )
+    assert found is not None
+    assert 1050 < found <= 1100
+    assert any(not trial.kept for trial in trials), "an upper end was seen"
+    assert all(done + left >= len(trials) for done, left in told)
+
+
+@pytest.mark.parametrize(("service_ns", "is_held"), [(900_000, True), (1_100_000, False)])
+def test_a_load_that_piles_up_was_not_held_however_late_the_target(service_ns: int, is_held: bool) -> None:
+    clock = VirtualClock()
+    arrivals = [number * 1_000_000 for number in range(2000)]
+    loop = OpenLoop(clock.model(lambda: service_ns), Order([0], 0), clock, Recorded(clock))
+    timings = loop.run(arrivals, 2_000_000_000)
+    schedule = Schedule(arrivals, 2_000_000_000, 1000.0)
+    assert was_held(schedule, timings) is is_held
+    options = {"find_peak": True, "target_latency_s": 60.0}
+    assert PoissonScenario(options).judge(schedule, timings, nearest_rank).kept is is_held

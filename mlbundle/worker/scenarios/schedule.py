@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from dataclasses import dataclass
 from typing import Any, Callable, Sequence
@@ -10,6 +9,7 @@ from typing import Any, Callable, Sequence
 import numpy as np
 
 from mlbundle.wire.events import Progress, Window
+from mlbundle.wire.judging import held, nearest_rank
 from mlbundle.worker.arrivals import poisson_arrivals
 from mlbundle.worker.emit import Emitter
 from mlbundle.worker.scenarios.base import Timings
@@ -61,7 +61,7 @@ class MeasureReports(ShareReports):
         """Tell of the queries from `begun` on, and how far the load is."""
         ends, due = as_int64(ends_ns[begun:]), as_int64(due_ns[begun : len(ends_ns)])
         latencies = np.sort(ends - due)
-        p50, p90, p99 = (int(latencies[rank_of(percent, len(latencies))]) for percent in (50, 90, 99))
+        p50, p90, p99 = (int(latencies[nearest_rank(len(latencies), percent)]) for percent in (50, 90, 99))
         self._emitter.event(
             Window(
                 phase="measure",
@@ -93,19 +93,27 @@ def served(timings: Timings) -> dict[str, Any]:
     due = as_int64(timings.scheduled_ns)
     free = np.concatenate(([True], ends[:-1] <= due[1:]))
     late = np.sort((starts - due)[free])
-    p50, p99 = (int(late[rank_of(percent, len(late))]) for percent in (50, 99))
+    p50, p99 = (int(late[nearest_rank(len(late), percent)]) for percent in (50, 99))
     return {
         "service_ns": int((ends - starts).sum()),
         "late_ns": {"queries": len(late), "p50": p50, "p99": p99, "max": int(late[-1])},
     }
 
 
+def was_held(schedule: Schedule, timings: Timings) -> bool:
+    """Return whether a load was answered as fast as it came, as the host will see it."""
+    assert timings.scheduled_ns is not None
+    due, ends = as_int64(timings.scheduled_ns), as_int64(timings.ends_ns)
+    queries, thirds = len(due), np.array_split(ends - due, 3)
+    return held(
+        offered_per_s=queries / (schedule.horizon_ns or timings.busy_ns) * 1e9,
+        achieved_per_s=queries / timings.busy_ns * 1e9,
+        backlog=int((ends[:-1] > due[-1]).sum()),
+        waited_share=float((ends[:-1] > due[1:]).sum()) / queries,
+        growth=float(np.median(thirds[2]) / max(1.0, float(np.median(thirds[0])))) if len(thirds[2]) else 1.0,
+    )
+
+
 def as_int64(values: Any) -> Any:
     """Return times as an array."""
     return np.asarray(values, np.int64)
-
-
-def rank_of(percent: float, count: int) -> int:
-    """Return the position of the nearest-rank percentile among `count` sorted values."""
-    # Rounded first: 99.9 % of 1000 is 999 and not a little more.
-    return max(0, math.ceil(round(percent * count / 100, 6)) - 1)

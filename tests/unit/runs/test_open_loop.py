@@ -156,16 +156,28 @@ PEAK = {
 SOUGHT: dict[str, Any] = {"find_peak": True, "target_latency_s": 0.01}
 
 
-def test_a_peak_is_told_and_peaks_of_repeats_have_an_interval(worker: Worker) -> None:
+def test_a_peak_is_told(worker: Worker) -> None:
     worker.process(*_queue(500, 2000), peak=PEAK)
     added, reasons = worker.result(**SOUGHT)
     assert added["peak"] == {**PEAK, "percentile": 99.0, "target_latency_s": 0.01}
     assert reasons == []
-    worker.process(*_queue(500, 2000, 1), peak={**PEAK, "rate_per_s": 820.0})
-    added, _ = worker.result(**SOUGHT)
-    assert added["peak"]["rates_per_s"] == [800.0, 820.0]
-    low, high = added["peak"]["interval_per_s"]
-    assert low < 810 < high
+
+
+@pytest.mark.parametrize(
+    ("rate", "queries", "target_s"),
+    [(1200, 5000, 10.0), (500, 2000, 0.0045)],
+    ids=["not held", "only its bound misses"],
+)
+def test_a_rate_that_its_measurement_does_not_bear_out_is_no_peak(
+    worker: Worker, rate: float, queries: int, target_s: float
+) -> None:
+    due, latencies = _queue(rate, queries)
+    added, reasons = worker.process(due, latencies, peak=PEAK).result(
+        find_peak=True, target_latency_s=target_s
+    )
+    assert added["poisson"]["kept"], "by its percentile alone"
+    assert added["peak"]["rate_per_s"] is None
+    assert any("not confirmed" in reason for reason in reasons)
 
 
 def test_no_peak_is_a_reason(worker: Worker) -> None:
@@ -264,7 +276,7 @@ def test_the_table_tells_rates_target_peak_and_repeats(worker: Worker) -> None:
     assert "offered" in shown["rate"]
     assert "kept" in shown["target"]
     assert "% within 10.0 ms" in shown["goodput"]
-    assert shown["peak"].startswith("800 /s with p99 within 10.0 ms, ")
+    assert shown["peak"].startswith("800 /s with p99 within 10.0 ms (2 ")
     assert "2 processes" in shown["repeats"]
     assert "99 % sure" in shown["at most"]
     added["peak"]["rate_per_s"] = None
