@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlbundle.cli import (
     output,
+    percentiles,
     results_batched,
     results_cold_start,
     results_loadgen,
@@ -16,6 +17,17 @@ from mlbundle.cli import (
 
 if TYPE_CHECKING:
     from mlbundle.config import Settings
+
+_HARNESS_OF_P50 = "of p50 is the loop itself"
+# A cold start has no loop, and what LoadGen costs in Server can't be told from waiting.
+_HARNESS: dict[str, str | None] = {
+    "offline": "of the throughput is lost to LoadGen",
+    "pipeline": "of the time of a sample is threads and queues alone",
+    "single-stream": "is what LoadGen adds to p50",
+    "multi-stream": "is what LoadGen adds to p50",
+    "server": None,
+    "cold-start": None,
+}
 
 
 def show_record(record: dict[str, Any], settings: Settings) -> None:
@@ -45,12 +57,12 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
         lines.append(("accuracy", _accuracy_text(record["accuracy"])))
     if result:
         lines += [
-            *_latency_lines(result["latency_ns"]),
+            *_latency_lines(result),
             (
                 "throughput",
                 f"{units.rate(result['throughput_per_s'])}  {_amount(result)}",
             ),
-            ("harness", f"{100 * (result['harness_overhead']['ratio'] - 1):.1f} % of p50 is the loop itself"),
+            *_harness_lines(record["scenario"]["name"], result["harness_overhead"]["ratio"]),
             *_scenario_lines(result),
         ]
     lines += _used_lines(record["resources"].get("measure") or {})
@@ -68,13 +80,23 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
     return [*lines, ("run", record["run_id"])]
 
 
-def _latency_lines(latency: dict[str, Any]) -> list[tuple[str, str]]:
-    """Return what is known of the latency: LoadGen gives some percentiles and no trimmed mean."""
-    shown = [f"{p} {units.duration(latency[p])}" for p in ("p50", "p90", "p99") if latency.get(p) is not None]
+def _latency_lines(result: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what is known of the latency: LoadGen gives some percentiles, by its own rules, and no trimmed mean."""
+    latency = result["latency_ns"]
+    # LoadGen's are over samples, which one query has many of.
+    queries = None if "loadgen" in result else result["queries"]
+    shown = percentiles.texts(latency, queries)
     texts = ["  ".join(shown)] if shown else []
     if latency.get("trimmed_mean") is not None:
         texts.insert(0, f"{units.duration(latency['trimmed_mean'])} trimmed mean")
     return [("latency" if number == 0 else "", text) for number, text in enumerate(texts)]
+
+
+def _harness_lines(scenario: str, ratio: float) -> list[tuple[str, str]]:
+    """Return what the harness costs, in words of the scenario's headline; nothing where it can't be told."""
+    words = _HARNESS.get(scenario, _HARNESS_OF_P50)
+    share = 1 - 1 / ratio if scenario == "offline" else ratio - 1
+    return [] if words is None else [("harness", f"{100 * share:.1f} % {words}")]
 
 
 def _used_lines(measured: dict[str, Any]) -> list[tuple[str, str]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlbundle.cli import units
+from mlbundle.cli import percentiles, units
 
 _ENDS = {
     "no-gain": "the throughput no longer grew",
@@ -29,9 +29,7 @@ def lines(result: dict[str, Any]) -> list[tuple[str, str]]:
 
 
 def _batch(batch: dict[str, Any]) -> str:
-    latency = batch["latency_ns"]
-    text = (
-        f"{batch['batch_size']:>6,}  {units.rate(batch['throughput_per_s'])}"
-        f"  p50 {units.duration(latency['p50'])}  p99 {units.duration(latency['p99'])}"
-    )
+    latency = {name: batch["latency_ns"][name] for name in ("p50", "p99")}
+    shown = (units.rate(batch["throughput_per_s"]), *percentiles.texts(latency, batch["queries"]))
+    text = f"{batch['batch_size']:>6,}  {'  '.join(shown)}"
     return text if batch["settled"] else f"{text}  (warm-up did not settle)"

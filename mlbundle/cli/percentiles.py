@@ -1,0 +1,22 @@
+"""Percentiles as people read them: those that a number of queries can tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mlbundle.cli import units
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# From so many queries on: the 90th percentile where it has a bound, the 99th where one query in all lies beyond it.
+LEAST_QUERIES = {"p50": 1, "p90": 64, "p99": 100}
+
+
+def texts(latency_ns: Mapping[str, float | None], queries: int | None) -> list[str]:
+    """Return `p50 1.2 ms` and so on, `p99 -` for one of too few queries; of None queries all that there is."""
+    return [
+        f"{name} {'-' if queries is not None and queries < least else units.duration(found)}"
+        for name, least in LEAST_QUERIES.items()
+        if (found := latency_ns.get(name)) is not None
+    ]
