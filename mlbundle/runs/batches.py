@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import ProtocolBroken
-from mlbundle.runs.measured import count, load_latencies, not_said
+from mlbundle.runs.measured import check_closed_loop, count, load_latencies, not_said
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,13 +20,18 @@ _ROUNDING = 1e-9
 
 
 def add(
-    folder: Path, processes: Sequence[MeasureFindings], _options: Mapping[str, Any]
+    folder: Path, processes: Sequence[MeasureFindings], options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
     """Return `batches`, `optimal` and `search`, and why the result is not valid. Raises ProtocolBroken."""
     found = processes[0]
     passes = [part for part in found.passes if part.kind == "batch"]
     batches = [_batch(folder, part) for part in passes]
     sizes = [batch["batch_size"] for batch in batches]
+    search = _search(found.values.get("search"))
+    if options.get("queries") is not None and any(part.queries != options["queries"] for part in passes):
+        raise not_said("queries")
+    if not _asked_for(sizes, options.get("batch_sizes"), search["ended"]):
+        raise not_said("batch_size")
     if len(passes) != len(found.passes) or sizes != sorted(set(sizes)):
         raise not_said("passes")
     best = max(batches, key=lambda batch: batch["throughput_per_s"])
@@ -36,8 +41,15 @@ def add(
             f"the worker's headline is the size {headline['batch_size']}, the fastest was {best['batch_size']}"
         )
     optimal = {name: headline[name] for name in ("batch_size", "throughput_per_s")}
-    search = _search(found.values.get("search"))
     return {"batches": batches, "optimal": optimal, "search": search}, []
+
+
+def _asked_for(sizes: Sequence[int], asked: Sequence[int] | None, ended: str) -> bool:
+    """Return whether these are the sizes that were asked for, from the smallest: all of them, or up to its end."""
+    if asked is None:
+        return ended != "given" and list(sizes) == [1 << step for step in range(len(sizes))]
+    wanted = sorted(set(asked))
+    return list(sizes) == wanted[: len(sizes)] and (ended == "given") == (len(sizes) == len(wanted))
 
 
 def _batch(folder: Path, found: PassFindings) -> dict[str, Any]:
@@ -47,9 +59,7 @@ def _batch(folder: Path, found: PassFindings) -> dict[str, Any]:
     if found.queries < 1 or found.samples != found.queries * size:
         raise not_said("samples")
     latencies = load_latencies(folder, found)
-    # One after another: together they can't have taken longer than the load was on.
-    if int(latencies.sum(dtype="float64")) > found.busy_ns:
-        raise not_said("busy_ns")
+    check_closed_loop(found, latencies)
     return {
         "batch_size": size,
         "queries": found.queries,

@@ -135,6 +135,12 @@ def load_latencies(folder: Path, found: PassFindings) -> Any:
     return latencies
 
 
+def check_closed_loop(found: PassFindings, latencies: Any) -> None:
+    """Check that a pass took at least as long as its queries, one after another. Raises ProtocolBroken."""
+    if int(latencies.sum(dtype="float64")) > found.busy_ns:
+        raise not_said("busy_ns")
+
+
 def number(values: Mapping[str, Any], name: str) -> float:
     """Return a number that a worker said, 0 or more. Raises ProtocolBroken."""
     value = values.get(name)

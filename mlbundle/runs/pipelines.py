@@ -35,6 +35,8 @@ def add(
     batch_size = count(said, "batch_size", least=1)
     if batch_size != options.get("batch_size", 1):
         raise not_said("batch_size")
+    if options.get("samples") is not None and found.samples != options["samples"]:
+        raise not_said("samples")
     sample_ns = found.busy_ns / found.samples
     ratio = 1 + number(processes[0].values, "loop_overhead_ns") / sample_ns
     pipeline = {

@@ -5,29 +5,45 @@ from __future__ import annotations
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from mlbundle.runs.measured import load_latencies
+from mlbundle.runs.measured import check_closed_loop, load_latencies, not_said
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from mlbundle.runs.measured import MeasureFindings
+    from mlbundle.runs.measured import MeasureFindings, PassFindings
 
 
 def add_online(
-    folder: Path, processes: Sequence[MeasureFindings], _options: Mapping[str, Any]
+    folder: Path, processes: Sequence[MeasureFindings], options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
     """Return what `online` adds to the result, and why that is not valid. Raises ProtocolBroken."""
     from mlbundle.analysis.percentiles import bounded_percentiles
     from mlbundle.analysis.stability import stability
 
-    latencies = [load_latencies(folder, process.headline) for process in processes]
+    latencies = [_latencies(folder, process.headline, options) for process in processes]
     added: dict[str, Any] = {"percentiles": bounded_percentiles(latencies[0]), **over_processes(latencies)}
-    steady = stability(latencies[0], processes[0].headline.busy_ns / 1e9)
-    if steady is not None:
-        added["stability"] = steady.to_document()
-    reason = None if steady is None else steady.reason()
-    return added, [] if reason is None else [reason]
+    found = [
+        stability(times, process.headline.busy_ns / 1e9)
+        for times, process in zip(latencies, processes, strict=True)
+    ]
+    if found[0] is not None:
+        added["stability"] = found[0].to_document()
+    reasons = []
+    for number, steady in enumerate(found, start=1):
+        reason = None if steady is None else steady.reason()
+        if reason is not None:
+            reasons.append(reason if len(found) == 1 else f"process {number}: {reason}")
+    return added, reasons
+
+
+def _latencies(folder: Path, found: PassFindings, options: Mapping[str, Any]) -> Any:
+    """Return the latencies of one process, as many as were asked for, one after another. Raises ProtocolBroken."""
+    latencies = load_latencies(folder, found)
+    check_closed_loop(found, latencies)
+    if options.get("queries") is not None and found.queries != options["queries"]:
+        raise not_said("queries")
+    return latencies
 
 
 def over_processes(latencies_ns: Sequence[Any]) -> dict[str, Any]:

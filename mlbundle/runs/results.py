@@ -6,12 +6,13 @@ import importlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mlbundle.analysis.claims import LEAST_QUERIES
 from mlbundle.errors import ProtocolBroken
-from mlbundle.runs.measured import MeasureFindings, load_latencies, read_measure
+from mlbundle.runs.measured import MeasureFindings, load_latencies, not_said, read_measure
 from mlbundle.wire.scenarios import BY_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from mlbundle.wire.events import Result
@@ -52,6 +53,8 @@ ADDERS: dict[str, str] = {
     "pipeline": "mlbundle.runs.pipelines:add",
 }
 _BY_THROUGHPUT = ("batched", "pipeline")
+# Scenarios whose queries are of one sample each.
+_SINGLE_SAMPLES = ("online", "poisson", "pipeline")
 # Families whose worker sends no passes of queries: -> `module:function`, called with the run's folder, the results by
 # name and the options; returns Collected.
 COLLECTORS: dict[str, str] = {
@@ -69,19 +72,15 @@ def collect_results(
     if family in COLLECTORS:
         found: Collected = _load(COLLECTORS[family])(folder, results, options)
         return found
-    processes = [
-        read_measure(result.values)
-        for name, result in results.items()
-        if name == "measure" or name.startswith("repeat:")
-    ]
-    if not processes:
-        raise ProtocolBroken(
-            "the worker finished without a result", hint="see worker.log in the run's folder"
-        )
+    processes = _processes(results, options)
     first, result, reasons = processes[0], common_result(folder, processes[0]), []
+    if scenario in _SINGLE_SAMPLES and any(p.headline.samples != p.headline.queries for p in processes):
+        raise not_said("samples")
     if scenario in ADDERS:
         added, reasons = _load(ADDERS[scenario])(folder, processes, options)
         result |= added
+    if scenario not in _BY_THROUGHPUT:
+        reasons = [*reasons, *_too_few(processes)]
     return Collected(
         result=result,
         # Where the headline is a throughput, a few long queries are as good as many short ones.
@@ -95,12 +94,42 @@ def collect_results(
     )
 
 
+def _processes(results: Mapping[str, Result], options: Mapping[str, Any]) -> list[MeasureFindings]:
+    """Return what each measuring process of a job said, in order: none is missing, none speaks of another's files."""
+    names = ["measure", *(f"repeat:{number}" for number in range(1, int(options.get("repeats") or 1)))]
+    missing = [name for name in names if name not in results]
+    if missing:
+        which = "" if missing == names else f" of {missing[0]}"
+        raise ProtocolBroken(
+            f"the worker finished without a result{which}", hint="see worker.log in the run's folder"
+        )
+    processes = [read_measure(results[name].values) for name in names]
+    folders = [found.folder for process in processes for found in process.passes]
+    if len(set(folders)) != len(folders):
+        raise not_said("folder")
+    return processes
+
+
+def _too_few(processes: Sequence[MeasureFindings]) -> list[str]:
+    """Return why processes after the first do not count; that one is judged as every run is."""
+    return [
+        f"process {number}: {process.headline.queries} queries, at least {LEAST_QUERIES} are needed for a "
+        "90th percentile"
+        for number, process in enumerate(processes[1:], start=2)
+        if process.headline.queries < LEAST_QUERIES
+    ]
+
+
 def common_result(folder: Path, found: MeasureFindings) -> dict[str, Any]:
     """Return the keys that every scenario has, from the latencies of the headline."""
     from mlbundle.analysis.statistics import summarise_latencies
 
     headline = found.headline
-    summary = summarise_latencies(load_latencies(folder, headline))
+    latencies = load_latencies(folder, headline)
+    # However many queries went on at the same time, none was answered before the load was on or after it.
+    if int(latencies.max()) > headline.busy_ns:
+        raise not_said("busy_ns")
+    summary = summarise_latencies(latencies)
     return {
         "latency_ns": summary.to_document(),
         "throughput_per_s": headline.samples / headline.busy_ns * 1e9,

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support import make_bundle
@@ -21,6 +22,7 @@ from mlbundle.errors import (
 )
 from mlbundle.runs.execute import Execution
 from mlbundle.runs.plan import RunOptions, make_plan
+from mlbundle.runs.scenarios import scenario_options
 from mlbundle.runtime.archive import WorkerArchive
 
 FAKE = """
@@ -233,15 +235,57 @@ LIES = {
 }
 
 
+SECOND = "event(kind='result', pass_kind='repeat:1', values={**MEASURE, 'passes': [{**PASS, 'folder': %r}]})"
+BATCH = """greet(); file('passes/01-batch/latencies.npy', LATENCIES)
+event(kind='result', pass_kind='measure', values={**MEASURE, 'search': {'ended': 'given'}, 'passes':
+    [{**PASS, 'kind': 'batch', 'folder': 'passes/01-batch', 'batch_size': 4096, 'samples': 409600}]})
+event(kind='result', pass_kind='accuracy', values=ACCURACY); end()"""
+STREAM = """greet(); stage = {'name': 'x', 'items': 1, 'busy_ns': 1, 'starved_ns': 1, 'blocked_ns': 0}
+results(measure=passes({'pipeline': {'batch_size': 1, 'threads': 3, 'stages': [stage]}})); end()"""
+OTHER_THAN_ASKED = {
+    "one process of three": ("greet(); results(); end()", "online", {"repeats": 3}),
+    "two processes and one folder": (
+        f"greet(); results(); {SECOND % 'passes/01-measure'}; end()",
+        "online",
+        {"repeats": 2},
+    ),
+    "faster than its slowest query": (
+        "greet(); results(measure=passes({'busy_ns': 9})); end()",
+        "online",
+        {},
+    ),
+    "faster than its queries together": (
+        "greet(); results(measure=passes({'busy_ns': 999})); end()",
+        "online",
+        {},
+    ),
+    "more samples than queries": (
+        "greet(); results(measure=passes({'samples': 10**12})); end()",
+        "online",
+        {},
+    ),
+    "another number of queries": ("greet(); results(); end()", "online", {"queries": 5000}),
+    "a size of batches that nobody asked for": (BATCH, "batched", {"batch-sizes": "1,2"}),
+    "another number of samples": (STREAM, "pipeline", {"samples": 7}),
+}
+
+
 @pytest.fixture
 def plan_with(tmp_path: Path):
     settings = load_settings()
     bundle = make_bundle(tmp_path / "mini")
 
-    def make(body: str):
+    def make(body: str, scenario: str = "online", **given: Any):
         script = tmp_path / "worker-fake.py"
         script.write_text(FAKE.format(body=body))
-        options = RunOptions(str(bundle), runtime="process", python=Path(sys.executable), hang_timeout_s=20.0)
+        options = RunOptions(
+            str(bundle),
+            runtime="process",
+            python=Path(sys.executable),
+            hang_timeout_s=20.0,
+            scenario=scenario,
+            scenario_options=scenario_options(scenario, given),
+        )
         plan = make_plan(options, settings)
         return dataclasses.replace(plan, worker=WorkerArchive(script, "0" * 64, "0")), settings
 
@@ -276,6 +320,28 @@ def test_a_lying_worker_ends_in_a_typed_error(plan_with, tmp_path, name) -> None
     assert not (settings.runs_dir.parent / "evil").exists()
     assert not Path("/tmp/mlbundle-evil").exists()
     assert sum(p.stat().st_size for p in folder.rglob("*") if p.is_file()) < 200 << 20
+
+
+@pytest.mark.parametrize("name", sorted(OTHER_THAN_ASKED))
+def test_what_was_not_asked_for_or_can_not_be_is_not_believed(plan_with, name) -> None:
+    body, scenario, given = OTHER_THAN_ASKED[name]
+    plan, settings = plan_with(body, scenario, **given)
+    execution = Execution(plan, settings)
+    with pytest.raises(ProtocolBroken, match=r"the worker's result lacks|without a result of repeat:1"):
+        list(execution.events())
+    assert execution.record is not None
+    assert (execution.record["status"], execution.record["result"]) == ("failed", None)
+
+
+def test_repeats_that_say_what_was_asked_are_believed(plan_with) -> None:
+    sent = "file('passes/02-measure/latencies.npy', LATENCIES)"
+    plan, settings = plan_with(
+        f"greet(); results(); {sent}; {SECOND % 'passes/02-measure'}; end()", repeats=2
+    )
+    execution = Execution(plan, settings)
+    list(execution.events())
+    assert execution.record is not None
+    assert execution.record["result"]["repeats"]["processes"] == 2
 
 
 def test_control_characters_of_a_worker_do_not_reach_the_terminal(cli, tmp_path) -> None:

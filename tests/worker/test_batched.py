@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -280,7 +281,7 @@ def said(folder, batches=((1, 100, 1000), (4, 50, 1000)), **changes):
 
 
 def test_the_result_has_every_size_and_the_best(tmp_path) -> None:
-    added, reasons = add(tmp_path, [read_measure(said(tmp_path))], {})
+    added, reasons = add(tmp_path, [read_measure(said(tmp_path))], {"batch_sizes": [4, 1]})
     assert reasons == []
     assert [batch["batch_size"] for batch in added["batches"]] == [1, 4]
     assert added["batches"][1]["latency_ns"]["p99"] == 1000
@@ -315,4 +316,30 @@ def test_a_lie_about_batches_is_not_believed(tmp_path, name) -> None:
     LIES[name](document)
     json.dumps(document)
     with pytest.raises(ProtocolBroken):
-        add(tmp_path, [read_measure(document)], {})
+        add(tmp_path, [read_measure(document)], {"batch_sizes": [4, 1]})
+
+
+@pytest.mark.parametrize(
+    ("options", "ended", "believed"),
+    [
+        ({"batch_sizes": [1, 4]}, "given", True),
+        ({"batch_sizes": [1, 4, 8]}, "memory", True),
+        ({"batch_sizes": [1, 4, 8]}, "given", False),
+        ({"batch_sizes": [1, 4]}, "no-gain", False),
+        ({"batch_sizes": [1, 2]}, "given", False),
+        ({}, "given", False),
+        ({}, "no-gain", False),
+        ({"batch_sizes": [1, 4], "queries": 100}, "given", True),
+        ({"batch_sizes": [1, 4], "queries": 50}, "given", False),
+    ],
+)
+def test_sizes_and_queries_are_those_that_were_asked_for(tmp_path, options, ended, believed) -> None:
+    document = said(tmp_path, ((1, 100, 1000), (4, 100, 1000)), search={"ended": ended})
+    with nullcontext() if believed else pytest.raises(ProtocolBroken):
+        add(tmp_path, [read_measure(document)], options)
+
+
+def test_a_search_that_doubles_is_believed(tmp_path) -> None:
+    document = said(tmp_path, ((1, 9, 10), (2, 9, 10), (4, 9, 10)), search={"ended": "no-gain"})
+    added, _ = add(tmp_path, [read_measure(document)], {})
+    assert added["optimal"]["batch_size"] == 4

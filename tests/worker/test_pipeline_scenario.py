@@ -231,6 +231,7 @@ LIES = {
     "no name": lambda p: p["pipeline"]["stages"][0].pop("name"),
     "busier than there was time": lambda p: p["pipeline"]["stages"][0].update(busy_ns=1001),
     "time that runs backwards": lambda p: p["pipeline"]["stages"][0].update(starved_ns=-1),
+    "more samples than asked for": lambda p: p.update(samples=11),
     "items that are no number": lambda p: p["pipeline"]["stages"][0].update(items=True),
 }
 
@@ -240,4 +241,4 @@ def test_a_lie_about_a_pipeline_is_not_believed(tmp_path, name) -> None:
     document = said()
     LIES[name](document["passes"][0])
     with pytest.raises(ProtocolBroken):
-        add(tmp_path, [read_measure(document)], {"batch_size": 1})
+        add(tmp_path, [read_measure(document)], {"batch_size": 1, "samples": 10})
