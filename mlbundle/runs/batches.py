@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import ProtocolBroken
 from mlbundle.runs.measured import check_closed_loop, count, load_latencies, not_said
+from mlbundle.runs.throughputs import throughput_reasons
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +42,9 @@ def add(
             f"the worker's headline is the size {headline['batch_size']}, the fastest was {best['batch_size']}"
         )
     optimal = {name: headline[name] for name in ("batch_size", "throughput_per_s")}
-    return {"batches": batches, "optimal": optimal, "search": search}, []
+    fastest = found.headline
+    reasons = throughput_reasons(fastest.queries, fastest.busy_ns, load_latencies(folder, fastest))
+    return {"batches": batches, "optimal": optimal, "search": search}, reasons
 
 
 def _asked_for(sizes: Sequence[int], asked: Sequence[int] | None, ended: str) -> bool:

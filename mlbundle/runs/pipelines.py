@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.runs.measured import count, not_said, number
+from mlbundle.runs.throughputs import throughput_reasons
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +25,7 @@ _HOW = (
 def add(
     _folder: Path, processes: Sequence[MeasureFindings], options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], list[str]]:
-    """Return `pipeline` and its own `harness_overhead`; no reasons. Raises ProtocolBroken."""
+    """Return `pipeline` and its own `harness_overhead`, and why the result is not valid. Raises ProtocolBroken."""
     found = processes[0].headline
     said = found.values.get("pipeline")
     if not isinstance(said, dict):
@@ -45,7 +46,9 @@ def add(
         "threads": count(said, "threads", least=1),
         "stages": [_stage(stage, found.busy_ns) for stage in stages],
     }
-    return {"pipeline": pipeline, "harness_overhead": {"ratio": ratio, "how": _HOW}}, []
+    # A latency is mostly of queues, and says little of the pace.
+    reasons = throughput_reasons(found.queries, found.busy_ns)
+    return {"pipeline": pipeline, "harness_overhead": {"ratio": ratio, "how": _HOW}}, reasons
 
 
 def _stage(said: Any, wall_ns: int) -> dict[str, Any]:

@@ -209,7 +209,8 @@ def said(**changes):
 
 def test_the_result_has_the_share_of_each_operator(tmp_path) -> None:
     added, reasons = add(tmp_path, [read_measure(said())], {"batch_size": 1})
-    assert reasons == []
+    assert len(reasons) == 1, "ten samples in a microsecond"
+    assert "at least 16 queries or 1 s" in reasons[0]
     assert added["pipeline"]["samples_per_s"] == pytest.approx(1e7)
     assert [stage["share"] for stage in added["pipeline"]["stages"]] == [0.6, 0.9]
     assert added["pipeline"]["stages"][1]["mean_ns"] == 90
