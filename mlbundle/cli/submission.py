@@ -71,9 +71,7 @@ def command() -> None:
 @click.option(
     "--system-type",
     type=click.Choice(["edge", "datacenter", "datacenter,edge"]),
-    default="edge",
-    show_default=True,
-    help="Which suite.",
+    help="Which suite; the one that has the scenarios of the runs where nothing is said.",
 )
 @click.option(
     "--details",
@@ -87,7 +85,8 @@ def command() -> None:
 def write(output_format: str, **chosen: Any) -> int:
     """Write the tree of RUN..., one system's runs of the scenarios of LoadGen, and check it.
 
-    Quick runs, runs that LoadGen calls INVALID and runs that failed are refused. Exits with 1 when a run is none to
+    Quick runs, runs that LoadGen calls INVALID, runs that are not valid by their record, that fail a compliance test or
+    the accuracy that their bundle claims, and runs that failed are refused. Exits with 1 when a run is none to
     hand in, or the check finds an error.
     """
     from mlbundle.config import load_settings

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from mlbundle.errors import CheckFailed, UsageError
 from mlbundle.files import storage_failed, sync_file_system, sync_folder
 from mlbundle.runs.folder import JOB, RECORD
-from mlbundle.runs.submission_check import DRAFT, OPEN, why_not
+from mlbundle.runs.submission_check import DRAFT, OPEN
 from mlbundle.runs.submission_logs import (
     ACCURACY,
     DETAIL,
@@ -39,7 +39,15 @@ from mlbundle.runs.submission_logs import (
     read_detail,
     shortened,
 )
-from mlbundle.runs.submission_system import describe_measurement, describe_system, same_machine
+from mlbundle.runs.submission_rules import (
+    TESTS,
+    accuracy_log_problems,
+    compliance_why_not,
+    not_in_suite,
+    suite_of,
+    why_not,
+)
+from mlbundle.runs.submission_system import describe_measurement, describe_system, differing_facts
 from mlbundle.wire.scenarios import BY_NAME
 
 if TYPE_CHECKING:
@@ -48,7 +56,6 @@ if TYPE_CHECKING:
     from mlbundle.config import Settings
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_COMPLIANCE = ("TEST01", "TEST04")
 _PERFORMANCE = "performance"
 # What LoadGen was asked, under the names that its configuration files have for it: key -> (name, factor).
 _USER_CONF = {
@@ -69,13 +76,13 @@ class Submission:
     """Who hands in what: names of folders, facts that only people know, and whose models ours stand for.
 
     `benchmarks` maps the name of a bundle to the model of MLPerf that it stands for; `details` are fields of the
-    descriptions (see `submission_system`).
+    descriptions (see `submission_system`). Without a `system_type` it is the one whose suites have the scenarios.
     """
 
     submitter: str
     system_name: str
     status: str = "available"
-    system_type: str = "edge"
+    system_type: str | None = None
     benchmarks: Mapping[str, str] = field(default_factory=dict)
     details: Mapping[str, str] = field(default_factory=dict)
 
@@ -129,7 +136,8 @@ def read_entry(settings: Settings, record: dict[str, Any]) -> Entry:
             f"the log of run {run_id} is of {log.text('effective_scenario') or 'no scenario'}, not {spec.loadgen}",
             where=str(folder),
         )
-    reasons = tuple(_why_not(folder, record, log))
+    # Much is known twice: from the logs, and from the record.
+    reasons = tuple(dict.fromkeys(_why_not(folder, record, log)))
     return Entry(folder, record, _json(folder / JOB), log, reasons)
 
 
@@ -186,21 +194,61 @@ def _wanted_files() -> Iterator[str]:
 
 
 def _why_not(folder: Path, record: Mapping[str, Any], log: DetailLog) -> Iterator[str]:
-    """Yield why a run is no result: what LoadGen says, and what we know beside it."""
+    """Yield why a run is no result: what its logs say, what we know beside them, and whatever the record says."""
+    silent = True
+    for reason in (*_why_not_by_itself(folder, record, log), *_by_the_record(record)):
+        silent = False
+        yield reason
+    if silent and not record["validity"]["valid"]:
+        yield "the record says that it is not valid"
+    found = _loadgen(record)
+    if silent and found.get("submission_valid") is False:
+        yield from found.get("submission_reasons") or ["the record says that it is none to hand in"]
+
+
+def _loadgen(record: Mapping[str, Any]) -> dict[str, Any]:
+    return (record.get("result") or {}).get("loadgen") or {}
+
+
+def _by_the_record(record: Mapping[str, Any]) -> Iterator[str]:
+    yield from record["validity"]["reasons"]
+    for test, found in (_loadgen(record).get("compliance") or {}).items():
+        if not found["passed"]:
+            yield f"{test} failed: {found['why']}"
+
+
+def _why_not_by_itself(folder: Path, record: Mapping[str, Any], log: DetailLog) -> Iterator[str]:
     if record["status"] != "completed":
         yield f"the run is {record['status']}"
     if (record["scenario"].get("options") or {}).get("quick"):
         yield "it was a quick run"
     yield from why_not(log)
-    yield from (reason for reason in record["validity"]["reasons"] if "LoadGen" not in reason)
-    if not record.get("accuracy"):
+    found = record.get("accuracy")
+    if not found:
         yield "its accuracy is not known"
+    elif found.get("passed") is False:
+        yield f"its accuracy is {found['value']:g}, the bundle claims {found.get('expected') or 0:g}"
     accuracy = read_detail(folder / "loadgen" / "accuracy" / DETAIL)
     yield from (f"LoadGen reports an error in the accuracy test: {error}" for error in accuracy.errors)
     wanted = accuracy.number("effective_accuracy_sample_count") or accuracy.number("qsl_reported_total_count")
     answered = distinct_samples(folder / "loadgen" / "accuracy" / ACCURACY)
     if wanted is None or answered != wanted:
         yield f"the accuracy test answered {answered} samples of {wanted or 'an unknown number'}"
+    for problem in accuracy_log_problems(folder / "loadgen" / "accuracy" / ACCURACY):
+        yield f"the accuracy log {problem}"
+    yield from _compliance(folder, record, log)
+
+
+def _compliance(folder: Path, record: Mapping[str, Any], log: DetailLog) -> Iterator[str]:
+    logs, wanted = folder / "loadgen", (record["scenario"].get("options") or {}).get("compliance") or ()
+    for test in TESTS:
+        if (logs / test / DETAIL).is_file():
+            scenario, answers = log.text("effective_scenario"), logs / "accuracy" / ACCURACY
+            yield from (
+                f"{test}: {problem}" for problem in compliance_why_not(logs / test, scenario, log, answers)
+            )
+        elif test in wanted:
+            yield f"{test}: there is no log of it"
 
 
 def _check_together(entries: Sequence[Entry], submission: Submission, tree: Path) -> None:
@@ -215,6 +263,13 @@ def _check_together(entries: Sequence[Entry], submission: Submission, tree: Path
             f"--benchmark: none of the runs is of {sorted(unknown)[0]!r}",
             hint="MODEL=BENCHMARK, MODEL as the bundle's name",
         )
+    scenarios = [entry.scenario for entry in entries]
+    chosen = submission.system_type
+    if chosen is not None and (wrong := not_in_suite(chosen, scenarios)):
+        raise UsageError(
+            f"--system-type {chosen}: that suite has no {', '.join(wrong)}",
+            hint=f"--system-type {suite_of(scenarios)}",
+        )
     seen: dict[tuple[str, str], str] = {}
     for entry in entries:
         other = seen.setdefault((entry.benchmark, entry.scenario), entry.run_id)
@@ -223,9 +278,9 @@ def _check_together(entries: Sequence[Entry], submission: Submission, tree: Path
                 f"runs {other} and {entry.run_id} are both {entry.scenario} of {entry.benchmark}",
                 hint="name one of them",
             )
-        if not same_machine(entries[0].record, entry.record):
+        if differing := differing_facts(entries[0].record, entry.record):
             raise UsageError(
-                f"runs {entries[0].run_id} and {entry.run_id} are not of one system",
+                f"runs {entries[0].run_id} and {entry.run_id} are not of one system: {', '.join(differing)} differ",
                 hint="one tree for each machine and framework; `mlbundle compare` shows what differs",
             )
     if tree.exists() and (not tree.is_dir() or any(tree.iterdir())):
@@ -246,7 +301,7 @@ class _Writer:
             "submitter": self._submission.submitter,
             "status": self._submission.status,
             "system_name": self._submission.system_name,
-            "system_type": self._submission.system_type,
+            "system_type": self._submission.system_type or suite_of(entry.scenario for entry in entries),
         }
         system = describe_system(entries[0].record, chosen, self._submission.details)
         _document(self._root / "systems" / f"{self._submission.system_name}.json", system)
@@ -266,7 +321,7 @@ class _Writer:
         _copy_logs(logs / "accuracy", folder / "accuracy", without=ACCURACY)
         _bytes(folder / "accuracy" / ACCURACY, shortened(logs / "accuracy" / ACCURACY))
         _text(folder / "accuracy" / "accuracy.txt", _accuracy(entry))
-        for test in _COMPLIANCE:
+        for test in TESTS:
             if (logs / test / DETAIL).is_file():
                 _copy_logs(logs / test, folder / test / _PERFORMANCE / "run_1")
         _document(folder / "measurements.json", describe_measurement(entry.job, self._submission.details))

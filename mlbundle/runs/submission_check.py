@@ -22,7 +22,14 @@ from mlbundle.runs.submission_logs import (
     DetailLog,
     distinct_samples,
     file_sha256,
+    is_cut,
     read_detail,
+)
+from mlbundle.runs.submission_rules import (
+    accuracy_log_problems,
+    compliance_why_not,
+    not_in_suite,
+    why_not,
 )
 from mlbundle.runs.submission_system import (
     MEASUREMENT_FIELDS,
@@ -39,15 +46,12 @@ if TYPE_CHECKING:
 SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline")
 OPEN = "open"
 DRAFT = "DRAFT.md"
-MIN_DURATION_MS = 600_000
-MIN_OFFLINE_SAMPLES = 24_576
-# The wall clock of the log may be set while the test runs; its milliseconds are rounded.
-_CLOCK_SLACK = 0.999
 _SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
 _MOST_FILE_BYTES = 50 << 20
 _MOST_JSON_BYTES = 1 << 20
 _MOST_FILES = 100_000
 _HASH = re.compile(r"^hash=([0-9a-f]{64})$", re.MULTILINE)
+_TOTAL = re.compile(r"\btotal=(\d{1,12})\b")
 _ACCURACY = re.compile(r"^[A-Za-z0-9 _-]+[=:]\s*[0-9.]+", re.MULTILINE)
 
 
@@ -63,35 +67,6 @@ class Finding:
     def to_document(self) -> dict[str, Any]:
         """Return the finding as JSON-ready values."""
         return asdict(self)
-
-
-def why_not(log: DetailLog) -> list[str]:
-    """Return why the performance test of a detail log is no result, in words; empty for one that is."""
-    reasons = []
-    if log.text("effective_test_mode") != "PerformanceOnly":
-        reasons.append(f"LoadGen ran in the mode {log.text('effective_test_mode') or 'unknown'}")
-    if log.text("result_validity") != "VALID":
-        why = log.text("result_invalid_reason").strip()
-        reasons.append(
-            f"LoadGen says {log.text('result_validity') or 'nothing'}" + (f": {why}" if why else "")
-        )
-    reasons += [f"LoadGen reports an error: {error}" for error in log.errors]
-    asked_ms, took_s = log.number("effective_min_duration_ms") or 0, log.duration_s
-    if asked_ms < MIN_DURATION_MS:
-        reasons.append(f"the minimum duration was {asked_ms / 1000:g} s, not {MIN_DURATION_MS // 1000} s")
-    if took_s is None:
-        reasons.append("the log does not say when the test began and ended")
-    elif took_s * 1000 < asked_ms * _CLOCK_SLACK:
-        reasons.append(f"the test took {took_s:g} s, less than its minimum of {asked_ms / 1000:g} s")
-    if log.text("effective_scenario") != "Offline" and log.values.get("early_stopping_met") is not True:
-        reasons.append("the condition for stopping early was not met")
-    if log.text("effective_scenario") == "Offline":
-        # A data set that is smaller may be taken whole.
-        least = min(MIN_OFFLINE_SAMPLES, log.number("qsl_reported_total_count") or MIN_OFFLINE_SAMPLES)
-        samples = log.number("effective_samples_per_query") or 0
-        if samples < least:
-            reasons.append(f"{samples:.0f} samples, not at least {least:.0f}")
-    return reasons
 
 
 def check_submission(tree: Path) -> list[Finding]:
@@ -154,7 +129,7 @@ class _Check:
                 yield self._at(mapping, "is no JSON object from names to models of MLPerf")
         systems = {path.name for path in self._folders(folder / "results")}
         for path in self._folders(folder / "results"):
-            yield from self._system(folder / "systems" / f"{path.name}.json", folder)
+            yield from self._system(folder / "systems" / f"{path.name}.json", folder, path)
             for benchmark in self._folders(path):
                 for scenario in self._folders(benchmark):
                     yield from self._result(scenario)
@@ -162,7 +137,7 @@ class _Check:
             if path.stem not in systems:
                 yield self._at(path, "is a system without a result", severity="warning")
 
-    def _system(self, path: Path, submitter: Path) -> Iterator[Finding]:
+    def _system(self, path: Path, submitter: Path, results: Path) -> Iterator[Finding]:
         if not path.is_file():
             yield self._at(path, "the description of the system is missing")
             return
@@ -190,26 +165,37 @@ class _Check:
         for name, values in expected.items():
             if name in document and str(document[name]).lower() not in values:
                 yield self._at(path, f"the field {name} is {document[name]!r}, not {' or '.join(values)}")
+        scenarios = {path.name for path in results.glob("*/*") if path.name in SCENARIOS}
+        system_type = str(document.get("system_type"))
+        if system_type.lower() in expected["system_type"] and (wrong := not_in_suite(system_type, scenarios)):
+            yield self._at(path, f"the field system_type is {system_type!r}, and there is {', '.join(wrong)}")
 
     def _result(self, folder: Path) -> Iterator[Finding]:
         if folder.name not in SCENARIOS:
             yield self._at(folder, f"is no scenario; scenarios are {', '.join(SCENARIOS)}")
             return
-        yield from self._performance(folder)
+        log = self._log(folder / "performance" / "run_1" / DETAIL)
+        yield from self._performance(folder, log)
         yield from self._accuracy(folder)
         for name in ("user.conf", "README.md"):
             if not (folder / name).is_file() or (folder / name).stat().st_size == 0:
                 yield self._at(folder / name, "is missing or empty")
         yield from self._measurements(folder / "measurements.json")
         for test in sorted(folder.glob("TEST*")):
-            if not (test / "performance" / "run_1" / DETAIL).is_file():
+            run = test / "performance" / "run_1"
+            if not (run / DETAIL).is_file():
                 yield self._at(test, f"has no performance/run_1/{DETAIL}")
+                continue
+            problems = compliance_why_not(run, folder.name, log, folder / "accuracy" / ACCURACY)
+            yield from (self._at(test, problem) for problem in problems)
 
-    def _performance(self, folder: Path) -> Iterator[Finding]:
+    def _log(self, path: Path) -> DetailLog:
+        return read_detail(path) if path.is_file() else DetailLog()
+
+    def _performance(self, folder: Path, log: DetailLog) -> Iterator[Finding]:
         run = folder / "performance" / "run_1"
         yield from self._present(run, (SUMMARY, DETAIL))
         if (run / DETAIL).is_file():
-            log = read_detail(run / DETAIL)
             yield from (self._at(run / DETAIL, reason) for reason in why_not(log))
             yield from self._of_the_same(folder, run / DETAIL, log)
 
@@ -239,11 +225,15 @@ class _Check:
             return
         if path.stat().st_size > MOST_ACCURACY_BYTES:
             yield self._at(path, f"is not shortened: more than {MOST_ACCURACY_BYTES >> 10} KiB")
-        if b"\n...\n" in _beginning(path):
+        yield from (self._at(path, problem) for problem in accuracy_log_problems(path))
+        wanted = log.number("effective_accuracy_sample_count") or log.number("qsl_reported_total_count")
+        total = _TOTAL.search(text)
+        if total and wanted is not None and int(total[1]) != wanted:
+            yield self._at(run / "accuracy.txt", f"is of {total[1]} samples, not of {wanted:.0f}")
+        if is_cut(path):
             return  # the whole log is elsewhere
         if (digest := _HASH.search(text)) and digest[1] != file_sha256(path):
             yield self._at(path, "does not have the digest that accuracy.txt says")
-        wanted = log.number("effective_accuracy_sample_count") or log.number("qsl_reported_total_count")
         answered = distinct_samples(path)
         if wanted is not None and answered != wanted:
             yield self._at(path, f"has answers to {answered} samples of {wanted:.0f}")

@@ -24,20 +24,35 @@ SUMMARY, DETAIL, ACCURACY = "mlperf_log_summary.txt", "mlperf_log_detail.txt", "
 MOST_ACCURACY_BYTES = 10 << 10
 _PREFIX = b":::MLLOG "
 _KEPT_BYTES = 4096
+_CUT_LINE = b"\n...\n"
 _CUT = b"\n\n...\n\n"
 _MOST_LINE_BYTES = 64 << 20
 _MOST_ERRORS = 100
 _PIECE_BYTES = 1 << 20
 _SAMPLE = re.compile(rb'"qsl_idx"\s*:\s*(\d{1,12})')
+# Samples a second, of the whole test; LoadGen says none for MultiStream. There it is the time from when it has made its
+# queries until it writes what it found.
+_RATES = {
+    "SingleStream": "result_qps_with_loadgen_overhead",
+    "Server": "result_completed_samples_per_sec",
+    "Offline": "result_samples_per_second",
+}
+_GENERATED, _WRITTEN = "generated_query_count", "power_begin"
+_ANSWER = re.compile(rb'"qsl_idx"\s*:\s*(\d{1,12})\s*,\s*"data"\s*:\s*"([0-9A-Fa-f]*)"')
+_EDGE_BYTES = 64
 _MOMENT = "%m-%d-%Y %H:%M:%S.%f"
 
 
 @dataclass(frozen=True)
 class DetailLog:
-    """The last value of each key that is no list, and the texts of all errors."""
+    """The last value of each key that is no list, the texts of all errors, and when each key was written, in ms.
+
+    The times are of LoadGen's own clock, which nobody sets.
+    """
 
     values: dict[str, Any] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    times_ms: dict[str, float] = field(default_factory=dict)
 
     def number(self, key: str) -> float | None:
         """Return a number, None where there is none."""
@@ -51,7 +66,19 @@ class DetailLog:
 
     @property
     def duration_s(self) -> float | None:
-        """How long the test took by the clock on the wall, None where the log does not say."""
+        """How long the test took by LoadGen's own clock, None where the log does not say.
+
+        The clock on the wall, which may be set while a test runs, is asked where there is nothing else.
+        """
+        rate = self.number(_RATES.get(self.text("effective_scenario"), ""))
+        queries, size = self.number("result_query_count"), self.number("effective_samples_per_query")
+        if rate and queries and size and min(rate, queries, size) > 0:
+            return queries * size / rate
+        if {_GENERATED, _WRITTEN} <= self.times_ms.keys():
+            return (self.times_ms[_WRITTEN] - self.times_ms[_GENERATED]) / 1000
+        return self._on_the_wall_s()
+
+    def _on_the_wall_s(self) -> float | None:
         try:
             begin, end = (datetime.strptime(self.text(f"power_{at}"), _MOMENT) for at in ("begin", "end"))  # noqa: DTZ007
         except ValueError:
@@ -63,16 +90,17 @@ def read_detail(path: Path) -> DetailLog:
     """Read a detail log; what is no line of LoadGen's is passed over. Raises UsageError when it can't be read."""
     values: dict[str, Any] = {}
     errors: list[str] = []
+    times_ms: dict[str, float] = {}
     try:
         with path.open("rb") as stream:
             while line := stream.readline(_MOST_LINE_BYTES):
-                _take(line, values, errors)
+                _take(line, values, errors, times_ms)
     except OSError as error:
         raise UsageError(f"the log can't be read: {error.strerror}", where=str(path)) from error
-    return DetailLog(values, errors)
+    return DetailLog(values, errors, times_ms)
 
 
-def _take(line: bytes, values: dict[str, Any], errors: list[str]) -> None:
+def _take(line: bytes, values: dict[str, Any], errors: list[str], times_ms: dict[str, float]) -> None:
     if not line.startswith(_PREFIX):
         return
     try:
@@ -84,6 +112,9 @@ def _take(line: bytes, values: dict[str, Any], errors: list[str]) -> None:
     value, metadata = entry.get("value"), entry.get("metadata")
     if isinstance(value, str | int | float):
         values[entry["key"]] = value
+        time_ms = entry.get("time_ms")
+        if isinstance(time_ms, int | float) and not isinstance(time_ms, bool):
+            times_ms[entry["key"]] = time_ms
     if isinstance(metadata, dict) and metadata.get("is_error") is True and len(errors) < _MOST_ERRORS:
         errors.append(str(value)[:500])
 
@@ -105,6 +136,39 @@ def distinct_samples(path: Path) -> int:
         raise storage_failed(error, path) from error
     found.update(match[1] for match in _SAMPLE.finditer(rest))
     return len(found)
+
+
+def answers_of(path: Path) -> dict[int, bytes]:
+    """Return sample -> digest of the answer that an accuracy log has for it, an entry a line. Raises StorageFailed."""
+    found = {}
+    try:
+        with path.open("rb") as stream:
+            while line := stream.readline(_MOST_LINE_BYTES):
+                if match := _ANSWER.search(line):
+                    found[int(match[1])] = hashlib.sha256(match[2].lower()).digest()
+    except OSError as error:
+        raise storage_failed(error, path) from error
+    return found
+
+
+def is_cut(path: Path) -> bool:
+    """Return whether an accuracy log was shortened as the rules want it. Raises StorageFailed."""
+    try:
+        with path.open("rb") as stream:
+            return _CUT_LINE in stream.read(MOST_ACCURACY_BYTES)
+    except OSError as error:
+        raise storage_failed(error, path) from error
+
+
+def is_whole(path: Path) -> bool:
+    """Return whether an accuracy log begins and ends as a JSON array does. Raises StorageFailed."""
+    try:
+        with path.open("rb") as stream:
+            head = stream.read(_EDGE_BYTES)
+            stream.seek(max(0, path.stat().st_size - _EDGE_BYTES))
+            return head.lstrip().startswith(b"[") and stream.read().rstrip().endswith(b"]")
+    except OSError as error:
+        raise storage_failed(error, path) from error
 
 
 def file_sha256(path: Path) -> str:

@@ -119,20 +119,27 @@ def describe_measurement(job: Mapping[str, Any], details: Mapping[str, str]) -> 
     return {name: details.get(name, value) for name, value in known.items()}
 
 
-def same_machine(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two records may be of one system: the same processors, memory and software."""
+def differing_facts(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return by what two records are not of one system: hardware, software, or what a run may use of them."""
+    first, second = _identity(one), _identity(other)
+    return [name for name, value in first.items() if value != second[name]]
 
-    def identity(record: Mapping[str, Any]) -> tuple[Any, ...]:
-        machine = record["environment"].get("machine") or {}
-        facts = tuple(machine.get(name) for name in ("cpu_model", "cpu_count", "memory_bytes"))
-        return (
-            *facts,
-            record["framework"]["name"],
-            record["framework"]["version"],
-            record.get("accelerator"),
-        )
 
-    return identity(one) == identity(other)
+def _identity(record: Mapping[str, Any]) -> dict[str, Any]:
+    environment = record["environment"]
+    machine, limits = environment.get("machine") or {}, environment.get("limits") or {}
+    return {
+        "the processor": tuple(machine.get(name) for name in ("cpu_model", "cpu_count")),
+        "the machine's memory": machine.get("memory_bytes"),
+        "the accelerator": record.get("accelerator"),
+        "the framework": (record["framework"]["name"], record["framework"]["version"]),
+        "the runtime": (record.get("runtime"), record.get("isolation")),
+        "the image": (record.get("image") or {}).get("config_digest"),
+        "the Python environment": (environment.get("python_environment") or {}).get("lock_sha256"),
+        "the threads": limits.get("threads"),
+        "the CPUs": limits.get("cpus"),
+        "the memory": limits.get("memory_bytes"),
+    }
 
 
 def _accelerators(gpus: list[dict[str, Any]], record: Mapping[str, Any]) -> dict[str, Any]:

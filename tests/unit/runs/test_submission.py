@@ -26,6 +26,7 @@ SEEDS = {
     "schedule_rng_seed": 16159082,
 }
 SAMPLES = 360
+TIMES_MS = {"generated_query_count": 100.0, "power_begin": 600_150.0}
 
 
 def detail(scenario: str, **values: Any) -> str:
@@ -39,7 +40,16 @@ def detail(scenario: str, **values: Any) -> str:
         "requested_single_stream_expected_latency_ns": 50_000,
         "effective_scenario": scenario,
         "effective_test_mode": "PerformanceOnly",
-        "effective_samples_per_query": 30_000 if scenario == "Offline" else 1,
+        "effective_samples_per_query": {"Offline": 30_000, "MultiStream": 8}.get(scenario, 1),
+        "effective_min_query_count": {"Offline": 1, "MultiStream": 662}.get(scenario, 100),
+        "effective_performance_issue_same": False,
+        "generated_query_count": 30_000,
+        "result_query_count": 1 if scenario == "Offline" else 12_000,
+        "result_qps_with_loadgen_overhead": 20,
+        "result_completed_samples_per_sec": 20,
+        "result_samples_per_second": 50,
+        "result_90.00_percentile_latency_ns": 50_000_000,
+        "result_99.00_percentile_per_query_latency_ns": 50_000_000,
         "effective_min_duration_ms": 600_000,
         "effective_accuracy_sample_count": SAMPLES,
         **{f"effective_{name}": seed for name, seed in SEEDS.items()},
@@ -54,7 +64,7 @@ def detail(scenario: str, **values: Any) -> str:
         ("error_runtime", text, True) for text in errors
     ]
     lines = [
-        json.dumps({"key": key, "value": value, "time_ms": 0.5, "namespace": "mlperf::logging",
+        json.dumps({"key": key, "value": value, "time_ms": TIMES_MS.get(key, 0.5), "namespace": "mlperf::logging",
                     "event_type": "POINT_IN_TIME", "metadata": {"is_error": bad, "is_warning": False}})
         for key, value, bad in rows
     ]  # fmt: skip
@@ -127,7 +137,7 @@ class Runs:
         self._count = 0
 
     def add(self, scenario: str = "SingleStream", *, log: dict[str, Any] | None = None, answers: int = SAMPLES,
-            tests: tuple[str, ...] = (), options: dict[str, Any] | None = None, **changes: Any) -> str:  # fmt: skip
+            tests: tuple[str, ...] = (), test_log: dict[str, Any] | None = None, options: dict[str, Any] | None = None, **changes: Any) -> str:  # fmt: skip
         self._count += 1
         run_id = f"20261121T23540{self._count}Z-00000{self._count}"
         folder = self.folder / run_id
@@ -137,6 +147,10 @@ class Runs:
             (logs / "mlperf_log_summary.txt").write_text("MLPerf Results Summary\n")
             (logs / "mlperf_log_trace.json").touch()
             mode = {"effective_test_mode": "AccuracyOnly"} if kind == "accuracy" else (log or {})
+            if kind in tests:
+                same = {"effective_performance_issue_same": kind == "TEST04"}
+                mode = {**same, **(test_log or {})}
+                (logs / "mlperf_log_accuracy.json").write_text(accuracy_log(9) if kind == "TEST01" else "[]")
             (logs / "mlperf_log_detail.txt").write_text(detail(scenario, **mode))
         (folder / "loadgen/accuracy/mlperf_log_accuracy.json").write_text(accuracy_log(answers))
         (folder / "loadgen/performance/mlperf_log_accuracy.json").write_text("[]")
@@ -260,9 +274,10 @@ BAD_LOGS: dict[str, tuple[dict[str, Any], str]] = {
     "invalid": ({"result_validity": "INVALID", "result_invalid_reason": "too slow"}, "LoadGen says INVALID: too slow"),
     "error": ({"errors": ["Ran out of queries"]}, "LoadGen reports an error: Ran out of queries"),
     "quick": ({"effective_min_duration_ms": 2000}, "the minimum duration was 2 s, not 600 s"),
-    "short": ({"power_end": "11-21-2026 23:55:00.860"}, "the test took 0.86 s, less than its minimum of 600 s"),
+    "short": ({"result_qps_with_loadgen_overhead": 15_000}, "the test took 0.8 s, less than its minimum of 600 s"),
     "early": ({"early_stopping_met": False}, "the condition for stopping early was not met"),
-    "no end": ({"power_end": "?"}, "the log does not say when the test began and ended"),
+    "few asked": ({"effective_min_query_count": 1}, "the minimum of queries was 1, not 100"),
+    "few": ({"result_query_count": 3, "result_qps_with_loadgen_overhead": 0.005}, "3 queries, not at least 100"),
     "mode": ({"effective_test_mode": "SubmissionRun"}, "LoadGen ran in the mode SubmissionRun"),
 }  # fmt: skip
 
@@ -292,6 +307,51 @@ BAD_RECORDS: dict[str, tuple[dict[str, Any], str]] = {
     "busy": ({"validity": {"valid": False, "reasons": ["others measured"]}}, "others measured"),
     "no accuracy": ({"accuracy": None}, "its accuracy is not known"),
     "answers": ({"answers": 359}, "the accuracy test answered 359 samples of 360"),
+    "accuracy": (
+        {"accuracy": {"metric": "top1", "value": 0.1, "samples": SAMPLES, "expected": 0.97, "passed": False}},
+        "its accuracy is 0.1, the bundle claims 0.97",
+    ),
+    "said of LoadGen": (
+        {"validity": {"valid": False, "reasons": ["TEST01 failed: LoadGen says: INVALID"]}},
+        "TEST01 failed: LoadGen says: INVALID",
+    ),
+    "said without a reason": (
+        {"validity": {"valid": False, "reasons": []}},
+        "the record says that it is not valid",
+    ),
+    "said of compliance": (
+        {"result": {"loadgen": {"compliance": {"TEST04": {"passed": False, "why": "faster"}}}}},
+        "TEST04 failed: faster",
+    ),
+    "none to hand in": (
+        {"result": {"loadgen": {"submission_valid": False, "submission_reasons": ["a reason"]}}},
+        "a reason",
+    ),
+    "lost": ({"options": {"compliance": ["TEST01"]}}, "TEST01: there is no log of it"),
+    "compliance": (
+        {"tests": ("TEST04",), "test_log": {"result_validity": "INVALID"}},
+        "TEST04: LoadGen says INVALID",
+    ),
+    "another test": (
+        {"tests": ("TEST04",), "test_log": {"effective_performance_issue_same": False}},
+        "TEST04: is a log of another test than TEST04",
+    ),
+    "slow": (
+        {"tests": ("TEST01",), "test_log": {"result_90.00_percentile_latency_ns": 100_000_000}},
+        "TEST01: was slower than the performance test, 0.500 of its speed",
+    ),
+    "kept": (
+        {"tests": ("TEST04",), "test_log": {"result_90.00_percentile_latency_ns": 25_000_000}},
+        "TEST04: was faster than the performance test, 2.000 of its speed: answers may be kept",
+    ),
+    "short compliance": (
+        {"tests": ("TEST01",), "test_log": {"effective_min_duration_ms": 2000}},
+        "TEST01: the minimum duration was 2 s, not 600 s",
+    ),
+    "eight": (
+        {"scenario": "MultiStream", "log": {"effective_samples_per_query": 2}},
+        "a query has 2 samples, not 8",
+    ),
 }
 
 
@@ -301,6 +361,102 @@ def test_what_the_record_knows_counts_too(runs: Runs, submit, tmp_path: Path, na
     status, error = submit(runs.add(**changes), "-o", tmp_path / "tree", *WHO)
     assert status == 1
     assert [line.partition(": ")[2] for line in error["context"]] == [reason]
+
+
+@pytest.mark.parametrize("scenario", ["MultiStream", "Server"])
+def test_every_scenario_can_become_a_result(runs: Runs, submit, tmp_path: Path, scenario: str) -> None:
+    status, found = submit(runs.add(scenario, tests=("TEST01", "TEST04")), "-o", tmp_path / "tree", *WHO)
+    assert (status, found["valid"]) == (0, True), found
+    system = json.loads((tmp_path / "tree/open/acme/systems/box.json").read_text())
+    assert system["system_type"] == {"Server": "datacenter"}.get(scenario, "edge")
+
+
+def test_the_clock_on_the_wall_does_not_decide(runs: Runs, submit, tmp_path: Path) -> None:
+    back = {"power_end": "11-21-2026 23:50:00.000"}
+    for number, scenario in enumerate(NAMES):
+        status, found = submit(runs.add(scenario, log=back), "-o", tmp_path / str(number), *WHO)
+        assert status == 0, found
+    short = {"result_qps_with_loadgen_overhead": None, "generated_query_count": None, "power_end": "?"}
+    status, found = submit(runs.add(log=short), "-o", tmp_path / "tree", *WHO)
+    assert status == 1
+    assert "the log does not say how long the test took" in found["context"][0]
+
+
+def test_answers_that_differ_or_end_in_the_middle_are_found(runs: Runs, submit, tmp_path: Path) -> None:
+    other, cut, none = (runs.add(tests=("TEST01",)) for _ in range(3))
+    path = runs.folder / other / "loadgen/TEST01/mlperf_log_accuracy.json"
+    path.write_text(path.read_text().replace("00000000", "00000001", 2))
+    path = runs.folder / cut / "loadgen/accuracy/mlperf_log_accuracy.json"
+    path.write_text(path.read_text()[:-20])
+    (runs.folder / none / "loadgen/TEST01/mlperf_log_accuracy.json").unlink()
+    wanted = {
+        other: "TEST01: 2 of 9 answers are not those of the accuracy test",
+        cut: "the accuracy log begins or ends in the middle: it is not what LoadGen wrote to its end",
+        none: "TEST01: has logged no answer",
+    }
+    for run, reason in wanted.items():
+        status, error = submit(run, "-o", tmp_path / "tree", *WHO)
+        assert (status, error["context"]) == (1, [f"{run}: {reason}"])
+
+
+def test_the_suite_is_one_that_has_the_scenarios(runs: Runs, submit, tmp_path: Path) -> None:
+    server, single, offline = runs.add("Server"), runs.add("SingleStream"), runs.add("Offline")
+    status, error = submit(server, "-o", tmp_path / "tree", *WHO, "--system-type", "edge")
+    assert status == 2
+    assert error["message"] == "--system-type edge: that suite has no Server"
+    assert error["hint"] == "--system-type datacenter"
+    for chosen, expected in (
+        ((server, single, offline), "datacenter,edge"),
+        ((server, offline), "datacenter"),
+        ((offline,), "edge"),
+    ):
+        out = tmp_path / expected
+        assert submit(*chosen, "-o", out, *WHO)[0] == 0
+        described = out / "open/acme/systems/box.json"
+        assert json.loads(described.read_text())["system_type"] == expected
+    described = tmp_path / "datacenter/open/acme/systems/box.json"
+    change(described, system_type="edge")
+    assert errors(tmp_path / "datacenter") == {
+        "open/acme/systems/box.json": "the field system_type is 'edge', and there is Server"
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"runtime": "process"}, "the runtime"),
+        ({"image": None}, "the image"),
+        ({"environment": {"machine": MACHINE, "limits": {"threads": 4}}}, "the threads"),
+        ({"environment": {"machine": MACHINE, "limits": {"memory_bytes": 1 << 30}}}, "the memory"),
+    ],
+)
+def test_runs_that_were_not_run_alike_are_not_of_one_system(
+    runs: Runs, submit, tmp_path: Path, changes: dict[str, Any], named: str
+) -> None:
+    status, error = submit(runs.add(), runs.add("Offline", **changes), "-o", tmp_path / "tree", *WHO)
+    assert status == 2
+    assert error["message"].endswith(f"are not of one system: {named} differ")
+
+
+def test_the_check_judges_compliance_tests(tree: Path) -> None:
+    test = tree / "open/acme/results/box/digits-cnn/SingleStream/TEST01"
+    log = detail("SingleStream", result_validity="INVALID", errors=["Ran out"])
+    (test / "performance/run_1/mlperf_log_detail.txt").write_text(log)
+    found = [f.message for f in check_submission(tree) if f.severity == "error"]
+    assert found == ["LoadGen reports an error: Ran out", "LoadGen says INVALID"]
+
+
+def test_the_check_sees_that_an_accuracy_log_is_not_whole(tree: Path) -> None:
+    accuracy = tree / "open/acme/results/box/digits-cnn/SingleStream/accuracy"
+    path = accuracy / "mlperf_log_accuracy.json"
+    path.write_text(path.read_text()[:-3])
+    text = (accuracy / "accuracy.txt").read_text()
+    (accuracy / "accuracy.txt").write_text(text.replace("total=360", "total=12"))
+    found = sorted(errors(tree).values())
+    assert found == [
+        "begins or ends in the middle: it is not what LoadGen wrote to its end",
+        "is of 12 samples, not of 360",
+    ]
 
 
 def test_runs_that_can_not_become_a_tree_are_usage_errors(runs: Runs, submit, tmp_path: Path) -> None:
