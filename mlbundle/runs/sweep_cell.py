@@ -122,9 +122,13 @@ def ended_line(
     """Return the line of the log of an attempt that has ended, from what it wrote.
 
     `status` is None when nobody saw its end: then only a record, or an error of the run's own, counts. `since` is when
-    it began, for finding the run of a failure.
+    it began, for finding its run where stdout has no record: one that was completed counts, whatever came after it.
     """
     document = _read_output(folder / STDOUT)
+    record = document if document is not None and _schema(document).startswith("mlbundle/run/") else None
+    if record is None:
+        record = _find_record(cell, settings, since)
+    completed = record is not None and record.get("status") == "completed"
     line: dict[str, Any] = {
         "cell": cell.number,
         "attempt": attempt,
@@ -132,26 +136,23 @@ def ended_line(
         "at": _now(),
         "wall_s": None if wall_s is None else round(wall_s, 3),
         "exit_status": status,
-        "outcome": _outcome(document, status),
-        "run_id": None,
+        "outcome": COMPLETED if completed else _outcome(document, status),
+        "run_id": None if record is None else record.get("run_id"),
         "error": None,
     }
-    if line["outcome"] == COMPLETED:
-        assert document is not None
-        return {**line, **_of_record(document)}
+    if record is not None and completed:
+        return {**line, **_of_record(record)}
     error = document if document is not None and _schema(document).startswith("mlbundle/error/") else None
     if error is not None:
         line["error"] = {name: error.get(name) for name in ("reference", "message", "where", "hint")}
     elif status is not None:
         line["error"] = _crash(status, folder)
-    return {**line, "run_id": _find_run(cell, settings, since)}
+    return line
 
 
 def _outcome(document: dict[str, Any] | None, status: int | None) -> str:
-    schema = "" if document is None else _schema(document)
-    if document is not None and schema.startswith("mlbundle/run/") and document.get("status") == "completed":
-        return COMPLETED
-    error = document if document is not None and schema.startswith("mlbundle/error/") else None
+    """Return how an attempt without a completed record ended."""
+    error = document if document is not None and _schema(document).startswith("mlbundle/error/") else None
     if error is None:
         # Killed by somebody, memory run out: nothing that the bundle is known to have done.
         return INTERRUPTED if status is None else LACKING if status < 0 else FAILED
@@ -209,15 +210,16 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _find_run(cell: Cell, settings: Settings, since: str) -> str | None:
-    """Return the run that an attempt without a record on its stdout left: by its command, begun since then."""
+def _find_record(cell: Cell, settings: Settings, since: str) -> dict[str, Any] | None:
+    """Return the record that an attempt left in the folder of its run: the first of its command since it began."""
     command = " ".join(("mlbundle", *cell.arguments, "--json"))
-    for folder in reversed(run_folders(settings)):
+    for folder in run_folders(settings):
         if folder.name[:16] < _stamp(since):
-            return None
+            continue
         record = read_record(folder)
-        if record is not None and record.get("command") == command:
-            return folder.name
+        # The name has seconds only: the attempt before this one may have begun its run in the same.
+        if record is not None and record.get("command") == command and str(record.get("started_at")) >= since:
+            return {**record, "run_id": folder.name}
     return None
 
 

@@ -81,7 +81,7 @@ class _Driver:
                     self._settings,
                     status=None,
                     wall_s=None,
-                    since=cell_stamp(self._folder),
+                    since=state.begun_at,
                 )
                 self._end(cell, line)
                 yield self._progress("settled", cell, line=line)
@@ -153,12 +153,6 @@ class _Driver:
             remaining=self._experience.of_cells(left),
             **more,
         )
-
-
-def cell_stamp(folder: SweepFolder) -> str:
-    """Return the time in a sweep's id: no run of it is older."""
-    stamp = folder.sweep_id
-    return f"{stamp[:4]}-{stamp[4:6]}-{stamp[6:11]}:{stamp[11:13]}:{stamp[13:16]}"
 
 
 def status_of(plan: SweepPlan, states: dict[int, CellState]) -> dict[str, int]:

@@ -46,11 +46,15 @@ _SHOWN = 20
 
 @dataclass(frozen=True)
 class CellState:
-    """What is known of a cell: how many attempts began, how the last one that ended did (a line of the log)."""
+    """What is known of a cell: how many attempts began, how the last one that ended did (a line of the log).
+
+    `begun_at` is when the one that is under way began, UTC, ISO 8601.
+    """
 
     attempts: int = 0
     last: dict[str, Any] | None = None
     under_way: bool = False
+    begun_at: str = ""
 
     @property
     def outcome(self) -> str | None:
@@ -80,7 +84,10 @@ class SweepFolder:
         for line in self._lines():
             before = states.get(line["cell"], CellState())
             if line["event"] == "begun":
-                states[line["cell"]] = CellState(line["attempt"], before.last, under_way=True)
+                begun_at = str(line.get("at", ""))
+                states[line["cell"]] = CellState(
+                    line["attempt"], before.last, under_way=True, begun_at=begun_at
+                )
             else:
                 states[line["cell"]] = CellState(before.attempts, line)
         return states

@@ -119,6 +119,60 @@ def test_sweeps_are_found_by_the_beginning_of_their_id(settings: Settings, folde
             find_sweep(settings, wrong)
 
 
+def test_the_log_says_when_what_is_under_way_began(folder: SweepFolder, plan: SweepPlan) -> None:
+    folder.append(begun_line(plan.cells[0], 1))
+    folder.append(ended(1, 1, "lacking"))
+    line = begun_line(plan.cells[0], 2)
+    folder.append(line)
+    assert folder.states()[1].begun_at == line["at"] != ""
+
+
+def _run(settings: Settings, run_id: str, started_at: str, command: str, status: str = "completed") -> None:
+    folder = settings.runs_dir / run_id
+    folder.mkdir(parents=True)
+    record = {"schema": "mlbundle/run/v1", "status": status, "run_id": run_id, "validity": {"valid": True}}
+    record |= {"command": command, "started_at": started_at}
+    (folder / "record.json").write_text(json.dumps(record))
+
+
+@pytest.mark.parametrize(
+    "said", [None, "half a rec", json.dumps({"schema": "mlbundle/error/v1", "exit_code": 130})]
+)
+@pytest.mark.parametrize("status", [None, -9])
+def test_a_completed_record_is_the_result_even_if_nothing_was_said_of_it(
+    plan: SweepPlan, settings: Settings, tmp_path: Path, said: str | None, status: int | None
+) -> None:
+    cell, since = plan.cells[0], "2026-01-01T00:00:05.400Z"
+    command = " ".join(("mlbundle", *cell.arguments, "--json"))
+    if said is not None:
+        (tmp_path / "stdout.json").write_text(said)
+    _run(settings, "20251231T235959Z-000000", "2025-12-31T23:59:59.000Z", command)
+    _run(settings, "20260101T000005Z-000001", "2026-01-01T00:00:05.100Z", command)  # the attempt before
+    _run(settings, "20260101T000006Z-000002", "2026-01-01T00:00:06.000Z", command + " more")
+    line = ended_line(cell, 2, tmp_path, settings, status=status, wall_s=None, since=since)
+    assert (line["outcome"] == "completed", line["run_id"]) == (False, None)
+    _run(settings, "20260101T000007Z-000003", "2026-01-01T00:00:07.000Z", command)
+    _run(settings, "20260102T000000Z-000004", "2026-01-02T00:00:00.000Z", command)  # of another sweep
+    line = ended_line(cell, 2, tmp_path, settings, status=status, wall_s=None, since=since)
+    assert (line["outcome"], line["run_id"]) == ("completed", "20260101T000007Z-000003")
+    assert (line["good"], line["error"]) == (True, None)
+
+
+def test_what_stands_on_stdout_is_preferred_and_a_failed_run_is_found(
+    plan: SweepPlan, settings: Settings, tmp_path: Path
+) -> None:
+    cell, since = plan.cells[0], "2026-01-01T00:00:00.000Z"
+    command = " ".join(("mlbundle", *cell.arguments, "--json"))
+    _run(settings, "20260101T000007Z-000003", "2026-01-01T00:00:07.000Z", command, "failed")
+    (tmp_path / "stdout.json").write_text(json.dumps(_error(4)))
+    line = ended_line(cell, 1, tmp_path, settings, status=4, wall_s=1.0, since=since)
+    assert (line["outcome"], line["run_id"]) == ("failed", "20260101T000007Z-000003")
+    told = {"schema": "mlbundle/run/v1", "status": "completed", "run_id": "told", "validity": {"valid": True}}
+    (tmp_path / "stdout.json").write_text(json.dumps(told))
+    line = ended_line(cell, 1, tmp_path, settings, status=0, wall_s=1.0, since=since)
+    assert (line["outcome"], line["run_id"]) == ("completed", "told")
+
+
 def _error(exit_code: int, **more: Any) -> dict[str, Any]:
     return {"schema": "mlbundle/error/v1", "reference": "x", "message": "m", "exit_code": exit_code, **more}
 
