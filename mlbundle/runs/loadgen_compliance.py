@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # A compliance run may be this much slower than the performance run (TEST01), or faster (TEST04).
 THRESHOLD = 0.1
+# LoadGen must be asked for the same as in the performance run.
+_SAME = ("effective_min_duration_ms", "effective_min_query_count", "effective_samples_per_query")
 # The number that is compared, and whether more of it is better.
 _METRICS = {
     "SingleStream": ("result_90.00_percentile_latency_ns", False),
@@ -50,11 +52,15 @@ def _check(folder: Path, scenario: str, test: str, performance: DetailLog) -> tu
         raise ProtocolBroken(
             f"the log of {test} can't be read: {error}"[:1000], where=f"loadgen/{test}"
         ) from error
-    if log.values.get("effective_performance_issue_same") is not (test == "TEST04"):
+    same, wanted = log.values.get("effective_performance_issue_same"), (scenario, "PerformanceOnly")
+    found = (log.values.get("effective_scenario"), log.values.get("effective_test_mode"))
+    if same is not (test == "TEST04") or found != wanted:
         raise ProtocolBroken(f"the log is none of {test}", where=f"loadgen/{test}")
     if not log.valid or log.errors:
         said = [*log.invalid_reasons, *log.errors] or ["INVALID"]
         problems.append(f"LoadGen says: {' '.join(said)}")
+    if any(log.values.get(key) != performance.values.get(key) for key in _SAME):
+        problems.append("it was asked for another duration or number of queries than the performance run")
     return _speed(scenario, log) / max(1e-12, _speed(scenario, performance)), problems
 
 

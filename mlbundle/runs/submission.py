@@ -279,8 +279,9 @@ def _check_together(entries: Sequence[Entry], submission: Submission, tree: Path
                 hint="name one of them",
             )
         if differing := differing_facts(entries[0].record, entry.record):
+            what = ", ".join(differing)
             raise UsageError(
-                f"runs {entries[0].run_id} and {entry.run_id} are not of one system: {', '.join(differing)} differ",
+                f"runs {entries[0].run_id} and {entry.run_id} are not of one system: they differ in {what}",
                 hint="one tree for each machine and framework; `mlbundle compare` shows what differs",
             )
     if tree.exists() and (not tree.is_dir() or any(tree.iterdir())):

@@ -222,6 +222,7 @@ P90 = "result_90.00_percentile_latency_ns"
         ("TEST01", {}, ANSWERS.replace('"02"', '"03"'), "1 of 3 answers are not those"),
         ("TEST01", {}, "[\n]\n", "no answer was logged"),
         ("TEST01", {"result_validity": "INVALID"}, ANSWERS, "LoadGen says"),
+        ("TEST01", {"effective_min_duration_ms": 2000}, ANSWERS, "asked for another duration"),
         ("TEST04", {P90: 4.6}, "[\n]\n", ""),
         ("TEST04", {P90: 4}, "[\n]\n", "was faster, 1.250 of the speed"),
     ],
@@ -232,9 +233,17 @@ def test_compliance_tests_are_judged_by_their_rules(tmp_path, test, changes, ans
     assert why in found["why"]
 
 
-def test_the_log_of_another_test_is_refused(tmp_path) -> None:
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"effective_performance_issue_same": False},
+        {"effective_test_mode": "AccuracyOnly"},
+        {"effective_scenario": "Offline"},
+    ],
+)
+def test_the_log_of_another_test_is_refused(tmp_path, changes) -> None:
     with pytest.raises(ProtocolBroken):
-        compliance(a_run(tmp_path), "TEST04", {"effective_performance_issue_same": False})
+        compliance(a_run(tmp_path), "TEST04", changes)
 
 
 def test_warnings_are_kept_but_for_those_about_its_own_log(tmp_path) -> None:

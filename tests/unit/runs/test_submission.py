@@ -435,7 +435,7 @@ def test_runs_that_were_not_run_alike_are_not_of_one_system(
 ) -> None:
     status, error = submit(runs.add(), runs.add("Offline", **changes), "-o", tmp_path / "tree", *WHO)
     assert status == 2
-    assert error["message"].endswith(f"are not of one system: {named} differ")
+    assert error["message"].endswith(f"are not of one system: they differ in {named}")
 
 
 def test_the_check_judges_compliance_tests(tree: Path) -> None:
