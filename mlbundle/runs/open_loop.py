@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from mlbundle.runs.measured import MeasureFindings
 
 _MOST_TRIALS = 64
+# So many arrivals tell their rate; what is drawn is not further from it than by so many standard deviations.
+_TELLING_QUERIES = 100
+_MOST_DEVIATIONS = 8
 _LATEST_NS = 1 << 62
 _LATE = ("queries", "p50", "p99", "max")
 
@@ -103,7 +107,7 @@ def add(
     }
     reasons = _reasons(times, percent, target_ns)
     if options.get("find_peak"):
-        peak = _read_peak(processes[0].values)
+        peak = _read_peak(processes[0].values, first)
         if target_ns is None or not _confirms(first, percent, target_ns):
             peak["rate_per_s"] = None
         added["peak"] = {**peak, "percentile": percent, "target_latency_s": target_s}
@@ -203,7 +207,7 @@ def _repeats(times: Sequence[OpenLoopTimes], percent: float) -> dict[str, Any]:
     return found
 
 
-def _read_peak(values: Mapping[str, Any]) -> dict[str, Any]:
+def _read_peak(values: Mapping[str, Any], times: OpenLoopTimes) -> dict[str, Any]:
     peak = values.get("peak")
     trials = peak.get("trials") if isinstance(peak, dict) else None
     if not isinstance(peak, dict) or not isinstance(trials, list) or len(trials) > _MOST_TRIALS:
@@ -211,6 +215,10 @@ def _read_peak(values: Mapping[str, Any]) -> dict[str, Any]:
     if not all(isinstance(trial, dict) and isinstance(trial.get("kept"), bool) for trial in trials):
         raise not_said("trials")
     rate = None if peak.get("rate_per_s") is None else number(peak, "rate_per_s")
+    if rate is not None and times.queries >= _TELLING_QUERIES:
+        chance = rate * _MOST_DEVIATIONS / math.sqrt(times.queries)
+        if abs(times.offered_per_s - rate) > chance:
+            raise ProtocolBroken("the worker's peak is not the rate that it measured")
     return {
         "rate_per_s": rate,
         "trials": [
