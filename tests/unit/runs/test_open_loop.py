@@ -172,9 +172,8 @@ def test_a_rate_that_its_measurement_does_not_bear_out_is_no_peak(
     worker: Worker, rate: float, queries: int, target_s: float
 ) -> None:
     due, latencies = _queue(rate, queries)
-    added, reasons = worker.process(due, latencies, peak=PEAK).result(
-        find_peak=True, target_latency_s=target_s
-    )
+    worker.process(due, latencies, peak={**PEAK, "rate_per_s": rate})
+    added, reasons = worker.result(find_peak=True, target_latency_s=target_s)
     assert added["poisson"]["kept"], "by its percentile alone"
     assert added["peak"]["rate_per_s"] is None
     assert any("not confirmed" in reason for reason in reasons)
