@@ -216,6 +216,7 @@ class Execution:
             emulated=self._plan.architecture if self._plan.emulated else None,
         )
         findings.validity_reasons += found.reasons
+        _judge_submission(findings)
         self._clocks = (self._clocks[0], clock_snapshot())
         if self._plan.options.trace_level != "none":
             timeline = Timeline(self._phases.spans(), self._windows, self._clocks, found.traced_queries)
@@ -280,6 +281,15 @@ class Execution:
         except StorageFailed as error:
             # The folder is the truth; the index takes it in when it can be used again.
             self._index_error = error
+
+
+def _judge_submission(findings: Findings) -> None:
+    """What does not count here is none to hand in: the reasons of the run go to those of LoadGen's part."""
+    loadgen = findings.result.get("loadgen")
+    if loadgen and findings.validity_reasons:
+        loadgen["submission_valid"] = False
+        known = loadgen["submission_reasons"]
+        known += [reason for reason in findings.validity_reasons if reason not in known]
 
 
 _FILES = {"job": JOB, "outputs": "outputs.npz", "log": WORKER_LOG, "events": "events.jsonl"}

@@ -160,7 +160,11 @@ def test_quick_is_marked(run) -> None:
         BUSY.format(us=200), "single-stream", "--quick", "--no-accuracy", beside=("--concurrent", "--json")
     ).document()["result"]["loadgen"]
     assert found["quick"] is True
-    assert found["submission_reasons"] == ["quick: not valid for a submission", "there is no accuracy run"]
+    assert found["submission_reasons"] == [
+        "quick: not valid for a submission",
+        "there is no accuracy run",
+        BESIDE,
+    ]
     assert found["settings"]["min_duration_ms"] == 2000
 
 
