@@ -22,7 +22,7 @@ SCHEMA = "mlbundle/images-lock/v1"
 SOURCES = ("built", "pulled", "loaded")
 Source = Literal["built", "pulled", "loaded"]
 
-KEY_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}", re.ASCII)
+KEY_PART = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,63}", re.ASCII)
 _MAX_NAMES = 1000
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _HINT = "move the file away and make it again: `mlbundle images build FRAMEWORK`, or `mlbundle images lock`"
@@ -44,7 +44,7 @@ class ImageKey:
             if not KEY_PART.fullmatch(part):
                 raise UsageError(
                     f"{part[:80]!a} can't be part of the name of an image",
-                    hint="up to 64 letters, digits and . _ + -, such as onnxruntime or 1.31.1",
+                    hint="up to 64 letters, digits, spaces and . _ + -, such as onnxruntime or 1.31.1",
                 )
 
     def __str__(self) -> str:
