@@ -35,7 +35,9 @@ def test_every_form_of_the_model_says_the_same_in_every_framework_and_runtime(
     cli, frameworks_home: Path, runtime: str
 ) -> None:
     runs = []
-    for form in FORMS:
+    # The forms are the same bytes in both; one of each framework is enough for the second runtime.
+    forms = FORMS if runtime == "docker" else FRAMEWORKS
+    for form in forms:
         done = cli("run", "digits-cnn", "--framework", form, "--runtime", runtime, *QUICK, "--json")
         assert done.status == 0, done.stderr + done.stdout
         record = done.document()
@@ -50,7 +52,7 @@ def test_every_form_of_the_model_says_the_same_in_every_framework_and_runtime(
     compared = cli("compare", *runs, *TOLERANCE, "--check", "--json")
     assert compared.status == 0, compared.stderr + compared.stdout
     rows = compared.document()["runs"]
-    assert [row["differing_predictions"] for row in rows] == [0] * len(FORMS)
+    assert [row["differing_predictions"] for row in rows] == [0] * len(forms)
     assert all(row["tolerance_used"] <= 1 for row in rows)
     # Looked at once more, without our own comparison: what the issue is about must not hang on one function.
     outputs = [load(frameworks_home, run)["output_0"] for run in runs]
