@@ -40,6 +40,14 @@ def out_of_memory(pass_name: str, job: Job, detail: str = "") -> WorkerError:
     )
 
 
+def is_shortage(error: BaseException) -> bool:
+    """Return whether an exception means that memory or threads ran out, in whatever words."""
+    if isinstance(error, MemoryError) or getattr(error, "reference", None) == "out-of-memory":
+        return True
+    said = str(error)
+    return isinstance(error, Exception) and (_SAID.search(said) is not None or _NO_THREAD in said)
+
+
 def as_shortage(error: Exception, pass_name: str, job: Job) -> Any:
     """Return the WorkerError of an exception that means that memory or threads ran out, None for any other."""
     if isinstance(error, WorkerError) and error.reference == "out-of-memory":

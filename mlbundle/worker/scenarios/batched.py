@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
 from mlbundle.wire.events import Progress, Warned
-from mlbundle.wire.job import Job, ModelJob
 from mlbundle.wire.passes import MOST_BATCH_SIZES
 from mlbundle.worker.errors import MAX_TEXT, WorkerError, bundle_error
-from mlbundle.worker.memory import as_shortage
+from mlbundle.worker.memory import is_shortage
 from mlbundle.worker.scenarios.base import PassOutcome, ScenarioOutcome, Subject
 from mlbundle.worker.scenarios.closed import TAIL, Extent, Load, Order, run_measured, run_warm_up
 from mlbundle.worker.scenarios.headroom import high_water_bytes, limit_bytes
@@ -27,7 +26,6 @@ LARGEST = 65_536
 LIMIT_SHARE = 0.9
 # The accuracy pass has a folder of its own.
 MOST_SIZES = MOST_BATCH_SIZES
-_ANY_JOB = Job("", ModelJob("", {}, (), ()), dataset=None, scenario={}, accuracy=None)
 
 
 @dataclass(frozen=True)
@@ -215,13 +213,6 @@ def without_gain(throughputs: Sequence[float]) -> bool:
         return False
     steps = range(len(throughputs) - STEPS_WITHOUT_GAIN, len(throughputs))
     return all(throughputs[step] < LEAST_GAIN * max(throughputs[:step]) for step in steps)
-
-
-def is_shortage(error: BaseException) -> bool:
-    """Return whether an exception means that memory ran out, in whatever words."""
-    if isinstance(error, MemoryError) or getattr(error, "reference", None) == "out-of-memory":
-        return True
-    return isinstance(error, Exception) and as_shortage(error, "batch", _ANY_JOB) is not None
 
 
 def _prepare(subject: Subject, size: int) -> Sequence[Any]:
