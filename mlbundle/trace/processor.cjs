@@ -1,6 +1,6 @@
 // Runs the trace_processor.wasm of a Perfetto UI build under node, without a browser.
-// Argument: the folder of the build. stdin: frames of [u32 little-endian length][TraceProcessorRpcStream bytes];
-// stdout: TraceProcessorRpcStream bytes as the engine replies. Ends with stdin.
+// Argument: the folder of the build. stdin and stdout: TraceProcessorRpcStream bytes, cut anywhere, as with
+// `trace_processor_shell --stdiod`. Ends with stdin.
 "use strict";
 const fs = require("fs");
 const path = require("path");
@@ -71,20 +71,8 @@ function pump() {
   if (ended) process.stdout.write("", () => process.exit(0));
 }
 
-const HEADER_BYTES = 4;
-let chunks = [], size = 0;
 process.stdin.on("data", (chunk) => {
-  chunks.push(chunk);
-  size += chunk.length;
-  while (size >= HEADER_BYTES) {
-    if (chunks[0].length < HEADER_BYTES) chunks = [Buffer.concat(chunks)];
-    const needed = HEADER_BYTES + chunks[0].readUInt32LE(0);
-    if (size < needed) break;
-    const all = chunks.length > 1 ? Buffer.concat(chunks) : chunks[0];
-    requests.push(new Uint8Array(all.subarray(HEADER_BYTES, needed)));
-    chunks = [all.subarray(needed)];
-    size -= needed;
-  }
+  requests.push(new Uint8Array(chunk));
   pump();
 });
 process.stdin.on("end", () => { ended = true; pump(); });
