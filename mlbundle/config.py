@@ -78,7 +78,7 @@ def _folders() -> tuple[dict[str, Path], str]:
 
 _CHOICES = {
     "runtime": ("auto", "docker", "process"),
-    "trace_level": ("none", "model"),
+    "trace_level": ("none", "model", "framework", "system", "full"),
 }
 _SETTABLE = {
     f.name: f.type

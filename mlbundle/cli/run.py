@@ -47,7 +47,11 @@ if TYPE_CHECKING:
     help="Run the image of this architecture, emulated where it is not the machine's.  [default: the machine's]",
 )
 @click.option(
-    "--trace", "trace_level", type=click.Choice(["none", "model"]), help="Trace level.  [default: model]"
+    "--trace",
+    "trace_level",
+    type=click.Choice(["none", "model", "framework", "system", "full"]),
+    help="How deep the trace looks: steps of the pipeline, layers, kernels; what is deeper than `model` is seen in "
+    "passes of its own, after those that measure.  [default: model]",
 )
 @click.option("--no-accuracy", is_flag=True, help="Leave out the accuracy pass.")
 @click.option(

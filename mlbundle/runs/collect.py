@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mlbundle.runs.plan import RunPlan
+    from mlbundle.runs.profiles import ProfileFindings
     from mlbundle.runs.record import Findings
     from mlbundle.wire.events import Window
 
@@ -25,18 +26,21 @@ _LATEST_NS = 1 << 62
 
 @dataclass(frozen=True)
 class Timeline:
-    """What the host saw of a run: phases, windows, clocks at both ends, and how many queries were traced."""
+    """What the host saw of a run: phases, windows, clocks at both ends, how many queries were traced, and profiles."""
 
     phases: Sequence[tuple[str, int, int | None]]
     windows: Sequence[Window]
     clocks: tuple[Mapping[str, int], Mapping[str, int]]
     traced_queries: int
+    profiles: Sequence[ProfileFindings] = ()
 
 
 def write_trace(folder: Path, plan: RunPlan, findings: Findings, timeline: Timeline) -> None:
     """Write `trace.pftrace.gz` and the merged `spans.npz` of a run."""
     from mlbundle.trace.model_level import write_model_trace
+    from mlbundle.runs.profiles import load_profiled
     from mlbundle.trace.spans import load_spans, merge_spans, save_spans
+    from mlbundle.trace.tables import KERNELS, LAYERS, save_table
 
     parts = [load_spans(path) for path in sorted(folder.glob("passes/*/spans.npz"))]
     if findings.clock_offset_ns:
@@ -45,6 +49,11 @@ def write_trace(folder: Path, plan: RunPlan, findings: Findings, timeline: Timel
         ]
     spans = merge_spans(parts)
     save_spans(folder / "spans.npz", spans)
+    for kind in (LAYERS, KERNELS):
+        table = load_profiled(folder, timeline.profiles, kind, findings.clock_offset_ns)
+        if len(table):
+            save_table(folder / f"{kind.name}.npz", table)
+            findings.files[kind.name] = f"{kind.name}.npz"
     # The trace is written inside the last phase: it ends, for the trace, where the clocks were read last.
     end_ns = timeline.clocks[1]["monotonic"]
     phases = [(name, start, end_ns if end is None else end) for name, start, end in timeline.phases]
@@ -68,7 +77,7 @@ def write_trace(folder: Path, plan: RunPlan, findings: Findings, timeline: Timel
     findings.files |= {"trace": TRACE, "spans": "spans.npz"}
 
 
-_WORKER_PHASES = ("load", "warm-up", "measure", "accuracy")
+_WORKER_PHASES = ("load", "warm-up", "measure", "profile", "accuracy")
 
 
 def clock_offset_ns(worker: Mapping[str, int], host: Mapping[str, int]) -> int:

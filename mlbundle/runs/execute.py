@@ -18,6 +18,7 @@ from mlbundle.runs.collect import Timeline, clock_offset_ns, write_trace
 from mlbundle.runs.environment import Surroundings
 from mlbundle.runs.folder import JOB, WORKER_LOG, RunFolder, read_record
 from mlbundle.runs.measured import read_accuracy
+from mlbundle.runs.profiles import profiles_document, read_profiles
 from mlbundle.runs.queue import MachineLock
 from mlbundle.runs.record import Findings, build_record
 from mlbundle.runs.results import collect_results
@@ -27,6 +28,7 @@ from mlbundle.runtime.conversation import Watch, converse
 from mlbundle.store.database import RunDatabase
 from mlbundle.wire.clocks import clock_snapshot
 from mlbundle.wire.events import End, Event, Failed, Hello, Log, Phase, Result, Warned, Window
+from mlbundle.wire.passes import passes_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -111,7 +113,7 @@ class Execution:
             yield from self._run_worker(folder, launch, job)
             yield from self._notices(folder, surroundings.after())
         yield from self._phase(folder, "collect", "begun")
-        self._collect(folder)
+        self._collect(folder, job)
         yield from self._phase(folder, "collect", "done")
         yield from self._phase(folder, "verify", "begun")
         self._verify(job)
@@ -203,7 +205,7 @@ class Execution:
         self._phases.take(event)
         yield event
 
-    def _collect(self, folder: RunFolder) -> None:
+    def _collect(self, folder: RunFolder, job: Job) -> None:
         options, findings = self._plan.options, self._findings
         found = collect_results(folder.path, self._results, options.scenario, options.scenario_options or {})
         findings.result, findings.framework = found.result, found.framework
@@ -219,7 +221,11 @@ class Execution:
         _judge_submission(findings)
         self._clocks = (self._clocks[0], clock_snapshot())
         if self._plan.options.trace_level != "none":
-            timeline = Timeline(self._phases.spans(), self._windows, self._clocks, found.traced_queries)
+            profiles = read_profiles(folder.path, self._results)
+            findings.profiles = profiles_document(passes_of(job), profiles)
+            timeline = Timeline(
+                self._phases.spans(), self._windows, self._clocks, found.traced_queries, profiles
+            )
             write_trace(folder.path, self._plan, findings, timeline)
         findings.passes = passes_of_folder(folder.path, found.headline)
         findings.files |= {name: file for name, file in _FILES.items() if (folder.path / file).is_file()}

@@ -47,6 +47,7 @@ class Findings:
     resources: dict[str, Any] = field(default_factory=dict)
     validity_reasons: list[str] = field(default_factory=list)
     phases_s: dict[str, float] = field(default_factory=dict)
+    profiles: list[dict[str, Any]] = field(default_factory=list)
     passes: list[dict[str, Any]] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)
     error: dict[str, Any] | None = None
@@ -100,6 +101,7 @@ def build_record(plan: RunPlan, status: str, findings: Findings) -> dict[str, An
         else {**findings.accuracy.to_document(), **findings.outputs},
         "resources": findings.resources,
         "passes": findings.passes,
+        "profiles": findings.profiles,
         "seen": findings.seen,
         "phases_s": findings.phases_s,
         "files": findings.files,
@@ -136,6 +138,7 @@ def partial_record(
         "accuracy": None,
         "resources": {},
         "passes": passes_of_folder(folder),
+        "profiles": [],
         "seen": seen_of(folder),
         "phases_s": phases_of(folder),
         "files": {},

@@ -16,7 +16,13 @@ from pathlib import Path
 from mlbundle import __version__
 from mlbundle.files import write_atomically
 
-WORKER_GROUPS = ("mlbundle.predictors", "mlbundle.operators", "mlbundle.metrics", "mlbundle.scenarios")
+WORKER_GROUPS = (
+    "mlbundle.predictors",
+    "mlbundle.operators",
+    "mlbundle.metrics",
+    "mlbundle.scenarios",
+    "mlbundle.profilers",
+)
 _PACKAGES = ("wire", "worker")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 _MAIN = 'import runpy\n\nrunpy.run_module("mlbundle.worker", run_name="__main__")\n'

@@ -9,10 +9,6 @@ leaves it out). A file may come from a worker, so nothing in it is believed befo
 from __future__ import annotations
 
 import io
-import sys
-import tokenize
-import zipfile
-import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +16,7 @@ import numpy as np
 
 from mlbundle.errors import ProtocolBroken
 from mlbundle.files import replacing
+from mlbundle.trace.arrays import MAX_STRING_CHARACTERS, STRINGS, UNREADABLE, read_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,16 +28,8 @@ if TYPE_CHECKING:
 
 LEVELS = {1: "model", 2: "framework", 3: "system"}
 MAX_ROWS = 2_000_000
-MAX_STRINGS = 65_536
-MAX_STRING_CHARACTERS = 1024
-_MAX_FILE_BYTES = 1 << 30
-_MAX_TABLE_BYTES = 64 << 20
 _REQUIRED = ("level", "track", "name", "start_ns", "duration_ns", "parent", "query")
 _OPTIONAL = "pass"
-_STRINGS = "strings"
-_MAX_HEADER_BYTES = 4096
-# What zipfile and NumPy raise for bytes that are not what they expect.
-_UNREADABLE = (OSError, ValueError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
 
 
 @dataclass(frozen=True)
@@ -81,9 +70,9 @@ def load_spans(path: Path) -> SpanColumns:
     """Read a file of spans, a worker's or our own. Raises ProtocolBroken when it is none or breaks a rule."""
     where = str(path)
     try:
-        arrays = _read_arrays(path)
-        strings = tuple(arrays.pop(_STRINGS).tolist())
-    except _UNREADABLE as error:
+        arrays = read_arrays(path, (STRINGS, *_REQUIRED), (_OPTIONAL,), MAX_ROWS)
+        strings = tuple(arrays.pop(STRINGS).tolist())
+    except UNREADABLE as error:
         raise ProtocolBroken(f"the spans can't be read: {error}", where=where) from error
     rows = len(arrays["start_ns"])
     spans = SpanColumns(
@@ -151,46 +140,3 @@ def _problem(spans: SpanColumns) -> str | None:
         "passes are 0 or more": spans.pass_number < 0,
     }
     return next((rule for rule, rows_of in broken.items() if rows_of.any()), None)
-
-
-def _read_arrays(path: Path) -> dict[str, Any]:
-    """Return the arrays of an `.npz` without NumPy's own loader, which believes the sizes it is told."""
-    if path.stat().st_size > _MAX_FILE_BYTES:
-        raise ValueError(f"more than {_MAX_FILE_BYTES} bytes")
-    names = (_STRINGS, *_REQUIRED, _OPTIONAL)
-    caps = dict.fromkeys(names, 8 * MAX_ROWS) | {_STRINGS: _MAX_TABLE_BYTES}
-    with zipfile.ZipFile(path) as archive:
-        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        if len(members) != len(archive.infolist()) or not set(names[:-1]) <= set(members) <= set(names):
-            raise ValueError(f"the members are {sorted(members)[:20]}")
-        arrays = {}
-        for name, info in members.items():
-            if info.file_size > caps[name] + _MAX_HEADER_BYTES:
-                raise ValueError(f"{name} has {info.file_size} bytes")
-            if info.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
-                raise ValueError(f"{name} is compressed in an unknown way")
-            arrays[name] = _array(archive.read(info), name)
-        return arrays
-
-
-def _array(content: bytes, name: str) -> NDArray[Any]:
-    """Return the array of an `.npy` of version 1; only int64 columns, and strings for the table."""
-    stream = io.BytesIO(content)
-    if np.lib.format.read_magic(stream) != (1, 0):
-        raise ValueError(f"{name} is of an unknown version")
-    try:
-        shape, _, dtype = np.lib.format.read_array_header_1_0(stream, max_header_size=_MAX_HEADER_BYTES)
-    except tokenize.TokenError as error:  # from Python 3.12 on NumPy lets the tokenizer's own error through
-        raise ValueError(f"the header of {name} can't be read: {error}") from error
-    is_table = name == _STRINGS
-    expected = (
-        dtype == np.dtype(f"<U{dtype.itemsize // 4}") and dtype.itemsize if is_table else dtype == "<i8"
-    )
-    if not expected or len(shape) != 1 or len(content) - stream.tell() != shape[0] * dtype.itemsize:
-        raise ValueError(f"{name} is {dtype} of shape {shape}")
-    limit = MAX_STRINGS if is_table else MAX_ROWS
-    if shape[0] > limit:
-        raise ValueError(f"{name} has {shape[0]} rows, at most {limit} are read")
-    if is_table and np.frombuffer(content, "<u4", offset=stream.tell()).max(initial=0) > sys.maxunicode:
-        raise ValueError(f"{name} holds what is no character")  # CPython itself would stop with a SystemError
-    return np.frombuffer(content, dtype, offset=stream.tell())

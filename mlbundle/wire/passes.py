@@ -26,6 +26,11 @@ LOADGEN_FILES = (
     "audit.config",
 )
 LATENCIES, SCHEDULED, SPANS = "latencies.npy", "scheduled.npy", "spans.npz"
+# Of answers that come token by token: the time to the first in ns, and how many there were.
+FIRST_TOKENS, TOKENS = "first_tokens.npy", "tokens.npy"
+# Of a pass that profiles: latencies without the profiler, and what the profiler saw.
+UNPROFILED, LAYERS, KERNELS = "unprofiled.npy", "layers.npz", "kernels.npz"
+PROFILED_LEVELS = ("framework", "system", "full")
 OUTPUTS = "outputs.npz"
 
 
@@ -34,14 +39,32 @@ def passes_of(job: Job) -> list[str]:
     options = job.scenario.get("options") or {}
     spec = BY_NAME.get(str(job.scenario["name"]))
     repeats = int(options.get("repeats") or 1)
-    accuracy = ["accuracy"] if job.accuracy is not None else []
+    # Profiles come after what is measured: no query of a result is ever profiled.
+    accuracy = [*profiles_of(job), *(["accuracy"] if job.accuracy is not None else [])]
     if spec is not None and spec.loadgen is not None:
         tests = ["loadgen:{}".format(name) for name in options.get("compliance") or ()]
-        checked = ["loadgen:accuracy"] if accuracy else []
-        return ["loadgen:performance", *checked, *tests]
+        checked = ["loadgen:accuracy"] if job.accuracy is not None else []
+        return ["loadgen:performance", *profiles_of(job), *checked, *tests]
     if spec is not None and spec.name == "cold-start":
         return ["cold-start:{}".format(number) for number in range(repeats)] + accuracy
     return ["measure", *("repeat:{}".format(number) for number in range(1, repeats)), *accuracy]
+
+
+def profiles_of(job: Job) -> list[str]:
+    """Return the names of the passes that profile, each to one depth: its times are those of no deeper one.
+
+    At `full` there is one more where layers may overlap on a device: each kernel is waited for.
+    """
+    if job.trace_level not in PROFILED_LEVELS:
+        return []
+    deeper = [] if job.trace_level == "framework" else ["profile:system"]
+    serial = ["profile:serial"] if job.trace_level == "full" and job.accelerator != "cpu" else []
+    return ["profile:framework", *deeper, *serial]
+
+
+def is_profile(name: str) -> bool:
+    """Return whether a pass profiles: what ends it ends no run."""
+    return name.startswith("profile:")
 
 
 def folder(number: int, kind: str) -> str:
@@ -61,11 +84,14 @@ def wanted_files(job: Job) -> frozenset[str]:
 
 
 def _names(job: Job) -> Iterator[str]:
-    files = (LATENCIES, SCHEDULED, *((SPANS,) if job.trace_level != "none" else ()))
+    files = (LATENCIES, SCHEDULED, FIRST_TOKENS, TOKENS, *((SPANS,) if job.trace_level != "none" else ()))
     for number in range(MOST_FOLDERS):
         for kind in KINDS:
             for name in files:
                 yield "{}/{}".format(folder(number, kind), name)
+        if job.trace_level in PROFILED_LEVELS:
+            for name in (UNPROFILED, LAYERS, KERNELS):
+                yield "{}/{}".format(folder(number, "profile"), name)
     if job.accuracy is not None:
         yield OUTPUTS
     spec = BY_NAME.get(str(job.scenario["name"]))

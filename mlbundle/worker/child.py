@@ -11,6 +11,7 @@ import traceback
 
 from mlbundle.wire import events, frames
 from mlbundle.wire.job import Job, job_from_document
+from mlbundle.wire.passes import is_profile
 from mlbundle.worker.emit import Emitter, claim_standard_streams
 from mlbundle.worker.errors import EXIT_COMPLETED, EXIT_OF_FAULT, MAX_TEXT, WorkerError
 from mlbundle.worker.memory import as_shortage, out_of_memory
@@ -33,23 +34,41 @@ def main(pass_name: str, folders: int) -> int:
     job = job_from_document(frame.document())
     try:
         _run(pass_name, job, emitter)
-    except WorkerError as error:
-        traceback.print_exc(file=sys.stderr)
-        return _report(as_shortage(error, pass_name, job) or error, emitter)
-    except MemoryError as error:
-        return _report(out_of_memory(pass_name, job, str(error)[:MAX_TEXT]), emitter)
     except BrokenPipeError:
         return EXIT_OF_FAULT["environment"]
-    except Exception as error:  # noqa: BLE001 - whatever it is, the host must hear of it
+    except Exception as error:
+        if not is_profile(pass_name):
+            return _failed(error, pass_name, job, emitter)
+        # What was measured stands: the run goes on without this profile.
         traceback.print_exc(file=sys.stderr)
-        internal = WorkerError(
-            "worker-internal",
-            "{}: {}".format(type(error).__name__, error),
-            fault="mlbundle",
-            hint="this is a mistake in mlbundle; worker.log has the traceback",
-        )
-        return _report(as_shortage(error, pass_name, job) or internal, emitter)
+        emitter.event(profile_failed(pass_name, "{}: {}".format(type(error).__name__, error)))
     return EXIT_COMPLETED
+
+
+def _failed(error: Exception, pass_name: str, job: Job, emitter: Emitter) -> int:
+    """Tell the host what went wrong; returns the exit status."""
+    if isinstance(error, WorkerError):
+        traceback.print_exc(file=sys.stderr)
+        return _report(as_shortage(error, pass_name, job) or error, emitter)
+    if isinstance(error, MemoryError):
+        return _report(out_of_memory(pass_name, job, str(error)[:MAX_TEXT]), emitter)
+    traceback.print_exc(file=sys.stderr)
+    internal = WorkerError(
+        "worker-internal",
+        "{}: {}".format(type(error).__name__, error),
+        fault="mlbundle",
+        hint="this is a mistake in mlbundle; worker.log has the traceback",
+    )
+    return _report(as_shortage(error, pass_name, job) or internal, emitter)
+
+
+def profile_failed(pass_name: str, why: str) -> events.Warned:
+    """Return what is said of a profile that could not be made."""
+    return events.Warned(
+        reference="profile-failed",
+        message="{}: {}".format(pass_name, why)[:MAX_TEXT],
+        hint="what was measured stands; the trace is without what this pass would have seen, and worker.log says more",
+    )
 
 
 def _report(error: WorkerError, emitter: Emitter) -> int:

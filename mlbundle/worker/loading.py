@@ -55,6 +55,12 @@ def load_class(path: str, name: str) -> Any:
     return found
 
 
+def find_in_file(path: str, name: str) -> Any | None:
+    """Return the class or function of this name that a file defines, None where it defines none."""
+    found = getattr(load_module(path), name, None)
+    return found if callable(found) else None
+
+
 def _line(error: BaseException, path: str) -> str:
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
     return ", line {},".format(frames[-1].lineno) if frames else ""

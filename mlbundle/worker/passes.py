@@ -23,6 +23,7 @@ from mlbundle.worker.pipeline.stream import Stage, run_stream
 from mlbundle.worker.scenarios.base import PassOutcome, Subject
 from mlbundle.worker.session import Session
 from mlbundle.worker.spans import SpanRecorder
+from mlbundle.worker.tokens import TokenCall, generates, token_call
 
 # At most this many bytes of pre-processed samples are kept ready for a latency scenario.
 POOL_BYTES = 256 << 20
@@ -54,10 +55,13 @@ def measure(job: Job, emitter: Emitter, name: str, number: int) -> None:
         job.scenario.get("options") or {}
     )
     pool = _Pool(session, spans, emitter, wanted=getattr(scenario, "needs_batches", True))
+    batches = pool.batches_of(1)
+    by_token = getattr(scenario, "by_token", False) and generates(session)
+    tokens = token_call(session, batches[0]) if by_token else None
     emitter.phase("load", "done")
     subject = Subject(
-        call=_caller(session),
-        batches=pool.batches_of(1),
+        call=tokens or _caller(session),
+        batches=batches,
         emitter=emitter,
         seed=job.seed + number,
         batches_of=pool.batches_of,
@@ -67,7 +71,7 @@ def measure(job: Job, emitter: Emitter, name: str, number: int) -> None:
     )
     with session.blamed():
         outcome = scenario.run(subject)
-    passes = [_send_pass(emitter, found, spans) for found in outcome.passes]
+    passes = [_send_pass(emitter, found, spans, tokens) for found in outcome.passes]
     values = {
         **outcome.values,
         "passes": passes,
@@ -79,13 +83,17 @@ def measure(job: Job, emitter: Emitter, name: str, number: int) -> None:
     session.close()
 
 
-def _send_pass(emitter: Emitter, found: PassOutcome, spans: SpanRecorder) -> dict[str, Any]:
+def _send_pass(
+    emitter: Emitter, found: PassOutcome, spans: SpanRecorder, tokens: TokenCall | None
+) -> dict[str, Any]:
     """Send the files of one pass; returns what its result says of it."""
     folder, timings = emitter.folder(found.kind), found.timings
     begins = timings.starts_ns if timings.scheduled_ns is None else timings.scheduled_ns
     _send_array(emitter, "{}/{}".format(folder, LATENCIES), _difference(timings.ends_ns, begins))
     if timings.scheduled_ns is not None:
         _send_array(emitter, "{}/{}".format(folder, SCHEDULED), np.asarray(timings.scheduled_ns, np.int64))
+    # What is measured comes last: its answers are the last that there were.
+    said = {"tokens": tokens.send(emitter, folder, timings)} if tokens and found.headline else {}
     traced = 0
     if found.spans is not None:
         emitter.file("{}/{}".format(folder, SPANS), found.spans.to_bytes())
@@ -96,6 +104,7 @@ def _send_pass(emitter: Emitter, found: PassOutcome, spans: SpanRecorder) -> dic
         emitter.file("{}/{}".format(folder, SPANS), spans.to_bytes())
     return {
         **found.values,
+        **said,
         "folder": folder,
         "kind": found.kind,
         "headline": found.headline,
@@ -270,4 +279,8 @@ def _send_array(emitter: Emitter, name: str, values: Any) -> None:
 
 
 # Passes that are not a scenario run in a Python loop, by kind: the module whose `run(job, emitter, name)` does them.
-_FAMILIES = {"cold-start": "mlbundle.worker.cold_start", "loadgen": "mlbundle.worker.loadgen.passes"}
+_FAMILIES = {
+    "cold-start": "mlbundle.worker.cold_start",
+    "loadgen": "mlbundle.worker.loadgen.passes",
+    "profile": "mlbundle.worker.profiling",
+}

@@ -8,7 +8,13 @@ from typing import Any, Callable
 
 from mlbundle.worker.errors import WorkerError, bundle_error
 
-GROUPS = ("mlbundle.predictors", "mlbundle.operators", "mlbundle.metrics", "mlbundle.scenarios")
+GROUPS = (
+    "mlbundle.predictors",
+    "mlbundle.operators",
+    "mlbundle.metrics",
+    "mlbundle.scenarios",
+    "mlbundle.profilers",
+)
 
 
 def entry_points(group: str) -> dict[str, metadata.EntryPoint]:

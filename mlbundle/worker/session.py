@@ -24,8 +24,9 @@ def _predictor(job: Job, assets: str) -> Any:
     return load_class(inside(assets, job.model.predictor_file), "Predictor")()
 
 
-def _options(job: Job) -> dict[str, Any]:
+def _options(job: Job, profile: Mapping[str, Any] | None) -> dict[str, Any]:
     return {
+        **({} if profile is None else {"profile": profile}),
         "threads": job.limits.threads,
         "accelerator": job.accelerator,
         "trace_level": job.trace_level,
@@ -41,9 +42,12 @@ def _names(handle: Any, attribute: str) -> list[Any]:
 
 
 class Session:
-    """An open model with its pipeline; close it when the pass is over."""
+    """An open model with its pipeline; close it when the pass is over.
 
-    def __init__(self, job: Job) -> None:
+    `profile` is what a profiler wants the predictor to open the model with.
+    """
+
+    def __init__(self, job: Job, profile: Mapping[str, Any] | None = None) -> None:
         assets = job.paths["assets"]
         self._own = job.model.predictor_file is not None
         with blamed_on_predictor("the constructor", own=self._own):
@@ -53,11 +57,12 @@ class Session:
             if not os.path.exists(path):
                 raise bundle_error("asset-missing", "the {} {!r} is not in the bundle".format(role, path))
         with blamed_on_predictor("open()", own=self._own):
-            self.handle = self.predictor.open(files, _options(job))
+            self.handle = self.predictor.open(files, _options(job, profile))
         layers = self._layers(job)
         self._output_order = self._order_of_outputs(job)
         # Until the first batch has been answered.
-        self._check: AnswerCheck | None = AnswerCheck(job.model.outputs, self._output_order, own=self._own)
+        self.answers = AnswerCheck(job.model.outputs, self._output_order, own=self._own)
+        self._check: AnswerCheck | None = self.answers
         if job.dataset is None:
             raise bundle_error(
                 "dataset-missing",
@@ -129,9 +134,9 @@ class Session:
             check.check(answer, len(next(iter(feeds.values()))))
         return batch
 
-    def blamed(self) -> AbstractContextManager[None]:
+    def blamed(self, call: str = "predict()") -> AbstractContextManager[None]:
         """Return what to run queries in: what `predict` raises is then the predictor's fault."""
-        return blamed_on_predictor("predict()", own=self._own)
+        return blamed_on_predictor(call, own=self._own)
 
     def predict(self, batch: Any) -> Any:
         """Run one batch."""

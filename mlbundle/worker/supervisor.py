@@ -19,8 +19,9 @@ import mlbundle
 from mlbundle.wire import events, frames
 from mlbundle.wire.clocks import clock_snapshot
 from mlbundle.wire.job import Job, JobError, job_from_document
-from mlbundle.wire.passes import folder_number, passes_of
+from mlbundle.wire.passes import folder_number, is_profile, passes_of
 from mlbundle.worker import memory
+from mlbundle.worker.child import profile_failed
 from mlbundle.worker.emit import Emitter, claim_standard_streams
 from mlbundle.worker.errors import EXIT_COMPLETED, EXIT_OF_FAULT
 from mlbundle.worker.surroundings import surroundings
@@ -33,7 +34,8 @@ class _HostGone(Exception):
 
 
 class _Relay:
-    """Passes on what the children say; `folders` is how many folders of passes their files named so far.
+    """Passes on what the children say; `folders` is how many folders of passes their files named so far, `in_file`
+    whether the last of them ended in the middle of a file.
 
     `watched` are our stdin and what wakes us when a child ends: the child's end of its pipe may outlive it, for what
     it has forked holds it, too.
@@ -42,6 +44,7 @@ class _Relay:
     def __init__(self, emitter: Emitter, watched: tuple[int, int]) -> None:
         self.emitter = emitter
         self.folders = 0
+        self.in_file = False
         self._watched = watched
 
     def run(self, child: subprocess.Popen[bytes]) -> bool:
@@ -71,6 +74,8 @@ class _Relay:
     def _pass_on(self, frame: frames.Frame) -> bool:
         """Pass on one frame; True when it tells an error."""
         self.emitter.frame(frames.encode(frame.kind, frame.payload))
+        if frame.kind in (frames.FILE_BEGIN, frames.FILE_END):
+            self.in_file = frame.kind == frames.FILE_BEGIN
         if frame.kind == frames.FILE_BEGIN:
             number = folder_number(str(frame.document().get("name")))
             self.folders = max(self.folders, -1 if number is None else number + 1)
@@ -151,6 +156,9 @@ def _run_pass(name: str, job: Job, job_payload: bytes, relay: _Relay) -> int:
             child.wait()
     if status != EXIT_COMPLETED and not told:
         failed = _crash_event(name, job, status, kills_before)
+        if is_profile(name) and not relay.in_file:
+            emitter.event(profile_failed(name, failed.message))
+            return EXIT_COMPLETED
         emitter.event(failed)
         return EXIT_OF_FAULT[failed.fault]
     return status if status >= 0 else EXIT_OF_FAULT["framework"]

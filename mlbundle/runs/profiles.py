@@ -1,0 +1,112 @@
+"""What the passes that profile found, checked: `result.profiles` of a record, and the tables of layers and kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.errors import ProtocolBroken
+from mlbundle.runs.measured import count, load_times, not_said
+from mlbundle.wire.passes import (
+    KERNELS,
+    LATENCIES,
+    LAYERS,
+    MOST_FOLDERS,
+    UNPROFILED,
+    folder_number,
+    is_profile,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from mlbundle.trace.tables import Table, TableKind
+    from mlbundle.wire.events import Result
+
+_MOST_NOTES, _MOST_TEXT = 32, 1000
+_LEVELS = ("framework", "system", "serial")
+
+
+@dataclass(frozen=True)
+class ProfileFindings:
+    """One pass that profiled: where its files are, how deep it looked, and what a record says of it."""
+
+    folder: str
+    number: int
+    level: str
+    document: Mapping[str, Any]
+
+
+def read_profiles(folder: Path, results: Mapping[str, Result]) -> list[ProfileFindings]:
+    """Return what the passes that profile said, in the order in which they ran. Raises ProtocolBroken."""
+    found = [_read(folder, name, result.values) for name, result in results.items() if is_profile(name)]
+    if len({one.number for one in found}) != len(found):
+        raise not_said("folder")
+    return sorted(found, key=lambda one: one.number)
+
+
+def load_profiled(
+    folder: Path, profiles: Sequence[ProfileFindings], kind: TableKind, clock_offset_ns: int = 0
+) -> Table:
+    """Return the rows of a kind from all passes that profiled, on the host's clock. Raises ProtocolBroken."""
+    from mlbundle.trace.tables import load_table, merge_tables
+
+    parts = []
+    for profile in profiles:
+        path = folder / profile.folder / {"layers": LAYERS, "kernels": KERNELS}[kind.name]
+        if not path.is_file():
+            continue
+        table = load_table(path, kind)
+        if len(table) != profile.document[kind.name]:
+            raise ProtocolBroken(f"the {kind.name} are not as many as the worker said", where=str(path))
+        parts.append((profile.number, table.shifted(clock_offset_ns) if clock_offset_ns else table))
+    return merge_tables(kind, parts)
+
+
+def profiles_document(wanted: Sequence[str], profiles: Sequence[ProfileFindings]) -> list[dict[str, Any]]:
+    """Return what a record says of the passes that profile: those that came, and those that were wanted and failed."""
+    came = {profile.level: dict(profile.document) for profile in profiles}
+    levels = [name.partition(":")[2] for name in wanted if is_profile(name)]
+    return [came.get(level, {"level": level, "missing": True}) for level in levels]
+
+
+def _read(folder: Path, name: str, values: Mapping[str, Any]) -> ProfileFindings:
+    place, level = values.get("folder"), values.get("level")
+    if not isinstance(place, str) or not place.endswith("-profile") or place.count("/") != 1:
+        raise not_said("folder")
+    number = folder_number(place)
+    if number is None or number >= MOST_FOLDERS:
+        raise not_said("folder")
+    if level not in _LEVELS or name != f"profile:{level}":
+        raise not_said("level")
+    queries, plain_queries = count(values, "queries"), count(values, "unprofiled_queries", least=1)
+    unprofiled = load_times(folder, f"{place}/{UNPROFILED}", plain_queries)
+    document: dict[str, Any] = {
+        "level": level,
+        "queries": queries,
+        "unprofiled_p50_ns": _median(unprofiled),
+        "layers": count(values, "layers"),
+        "kernels": count(values, "kernels"),
+        "notes": _notes(values.get("notes")),
+    }
+    if queries:
+        document["profiled_p50_ns"] = _median(load_times(folder, f"{place}/{LATENCIES}", queries))
+        document["ratio"] = document["profiled_p50_ns"] / max(1, document["unprofiled_p50_ns"])
+    return ProfileFindings(place, number, level, document)
+
+
+def _median(times: Any) -> int:
+    from mlbundle.analysis.statistics import percentile, sorted_array
+
+    if int(times.min()) < 0:
+        raise not_said("latencies")
+    return int(percentile(sorted_array(times), 0.5))
+
+
+def _notes(value: Any) -> list[str]:
+    if not isinstance(value, list) or len(value) > _MOST_NOTES:
+        raise not_said("notes")
+    if not all(isinstance(note, str) and len(note) <= _MOST_TEXT and note.isprintable() for note in value):
+        raise not_said("notes")
+    return value

@@ -1,0 +1,1 @@
+"""Reads what a framework's own profiler saw of a query: its layers, and the kernels below them."""

@@ -1,0 +1,196 @@
+"""A pass that profiles: queries without the profiler, then the same with it, and what it saw.
+
+`profile:framework`, `profile:system`, `profile:serial`. No result is taken from it. The ratio of the two medians says
+what the profiler itself costs.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import time
+from typing import Any, Callable, Iterator, Sequence
+
+import numpy as np
+
+from mlbundle.wire import events
+from mlbundle.wire.job import Job
+from mlbundle.wire.passes import KERNELS, LATENCIES, LAYERS, SPANS, UNPROFILED
+from mlbundle.worker import registry
+from mlbundle.worker.dataset import inside
+from mlbundle.worker.emit import Emitter
+from mlbundle.worker.errors import bundle_error
+from mlbundle.worker.loading import find_in_file
+from mlbundle.worker.passes import peak_memory_bytes
+from mlbundle.worker.pipeline.build import add_batch_axis
+from mlbundle.worker.profilers.base import SERIAL, Profile, Profiler, Run, Runs, realtime_offset_ns
+from mlbundle.worker.said import facts_of
+from mlbundle.worker.scenarios.loop import quiet_interpreter
+from mlbundle.worker.session import Session
+from mlbundle.worker.spans import SpanRecorder
+
+MOST_RUNS, LEAST_RUNS = 100, 5
+# Each of the two loops takes about so long.
+BUDGET_NS = 1_000_000_000
+WARM_UP_NS = 300_000_000
+LEAST_WARM_UPS = 3
+MOST_SAMPLES = 16
+_PROGRESS_NS = 500_000_000
+
+
+def run(job: Job, emitter: Emitter, name: str) -> None:
+    """Profile to the depth that the name says, and send what was seen. Raises WorkerError."""
+    level = name.partition(":")[2]
+    if level == SERIAL:
+        os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
+    emitter.phase("profile", "begun")
+    plain = Session(job)
+    batches = _batches(plain)
+    with quiet_interpreter():
+        unprofiled = _unprofiled(plain, batches, emitter)
+    plain.close()
+    profiler = _profiler(job, level)
+    if profiler is None:
+        emitter.event(
+            events.Warned(
+                reference="no-profiler",
+                message="the predictor has no profiler: the trace has no layers",
+                hint="docs/tracing.md says how a predictor gets one",
+            )
+        )
+        _send(emitter, name, _Findings(unprofiled, [], Profile()))
+        return
+    findings = _profiled(job, profiler, unprofiled, emitter)
+    _send(emitter, name, findings)
+
+
+class _Findings:
+    """Latencies without a profiler in ns, the queries with it, and what it saw."""
+
+    def __init__(self, unprofiled_ns: Sequence[int], runs: Sequence[Run], profile: Profile) -> None:
+        self.unprofiled_ns, self.runs, self.profile = unprofiled_ns, runs, profile
+
+
+def _profiler(job: Job, level: str) -> Profiler | None:
+    options = {"scratch": job.paths["scratch"], "threads": job.limits.threads, "accelerator": job.accelerator}
+    if job.model.predictor_file is not None:
+        made = find_in_file(inside(job.paths["assets"], job.model.predictor_file), "Profiler")
+    elif job.model.predictor in registry.entry_points("mlbundle.profilers"):
+        made = registry.load("mlbundle.profilers", job.model.predictor)
+    else:
+        made = None
+    if made is None:
+        return None
+    profiler: Profiler = made(level, options)
+    return profiler
+
+
+def _batches(session: Session) -> list[Any]:
+    feeds = []
+    for number in range(min(len(session.dataset), MOST_SAMPLES)):
+        feeds.append(add_batch_axis([session.pipeline.prepare(number)]))
+    return [session.prepare(one) for one in feeds]
+
+
+def _warm_up(call: Callable[[Any], Any], batches: Iterator[Any]) -> int:
+    """Call until some time has gone; returns the time of the last call in ns."""
+    begun, calls, last_ns = time.monotonic_ns(), 0, 0
+    while calls < LEAST_WARM_UPS or time.monotonic_ns() - begun < WARM_UP_NS:
+        start = time.monotonic_ns()
+        call(next(batches))
+        last_ns = time.monotonic_ns() - start
+        calls += 1
+    return max(1, last_ns)
+
+
+def _unprofiled(session: Session, batches: Sequence[Any], emitter: Emitter) -> list[int]:
+    predict, handle = session.predictor.predict, session.handle
+
+    def call(batch: Any) -> Any:
+        return predict(handle, batch)
+
+    order = itertools.cycle(batches)
+    with session.blamed():
+        wanted = _runs_for(_warm_up(call, order))
+        runs = _timed(call, order, wanted, emitter)
+    return [run.end_ns - run.start_ns for run in runs]
+
+
+def _profiled(job: Job, profiler: Profiler, unprofiled: Sequence[int], emitter: Emitter) -> _Findings:
+    session = Session(job, profile=dict(profiler.settings()))
+    profiler.attach(session.predictor, session.handle)
+    order = itertools.cycle(_batches(session))
+    call = profiler.caller(session.predictor.predict, session.handle)
+    profile = Profile()
+    with quiet_interpreter():
+        wanted = min(_runs_for(_warm_up(call, order)), profiler.most_runs() or MOST_RUNS)
+        if wanted < 1:
+            raise bundle_error("profile-too-large", "one query makes more events than the profiler keeps")
+        profiler.begin()
+        runs = _timed(call, order, wanted, emitter)
+        profiler.end()
+    profiler.read(Runs(runs), profile)
+    profile.facts.setdefault("framework", facts_of(session.handle))
+    session.close()
+    return _Findings(unprofiled, runs, profile)
+
+
+def _runs_for(latency_ns: int) -> int:
+    return max(LEAST_RUNS, min(MOST_RUNS, BUDGET_NS // latency_ns))
+
+
+def _timed(call: Callable[[Any], Any], order: Iterator[Any], wanted: int, emitter: Emitter) -> list[Run]:
+    """Return so many queries; between them clocks are read and signs of life are given."""
+    clock, told = time.monotonic_ns, time.monotonic_ns()
+    runs = []
+    for number in range(wanted):
+        batch, offset_ns = next(order), realtime_offset_ns()
+        start = clock()
+        call(batch)
+        end = clock()
+        runs.append(Run(number, start, end, offset_ns))
+        if end - told > _PROGRESS_NS:
+            told = end
+            emitter.event(
+                events.Progress(
+                    phase="profile",
+                    done=number + 1,
+                    total=wanted,
+                    unit="queries",
+                    eta_s=(wanted - number - 1) * (end - runs[0].start_ns) / (number + 1) / 1e9,
+                )
+            )
+    return runs
+
+
+def _send(emitter: Emitter, name: str, found: _Findings) -> None:
+    folder, profile = emitter.folder("profile"), found.profile
+    emitter.file("{}/{}".format(folder, UNPROFILED), _npy(found.unprofiled_ns))
+    emitter.file("{}/{}".format(folder, LATENCIES), _npy([r.end_ns - r.start_ns for r in found.runs]))
+    spans = SpanRecorder(enabled=True)
+    spans.add_queries([r.start_ns for r in found.runs], [r.end_ns for r in found.runs], 0)
+    emitter.file("{}/{}".format(folder, SPANS), spans.to_bytes())
+    if profile.layers:
+        emitter.file("{}/{}".format(folder, LAYERS), profile.layers_bytes())
+    if profile.kernels:
+        emitter.file("{}/{}".format(folder, KERNELS), profile.kernels_bytes())
+    values = {
+        "folder": folder,
+        "level": name.partition(":")[2],
+        "queries": len(found.runs),
+        "unprofiled_queries": len(found.unprofiled_ns),
+        "layers": profile.layers,
+        "kernels": profile.kernels,
+        "notes": profile.notes,
+        "facts": profile.facts,
+        "peak_memory_bytes": peak_memory_bytes(),
+    }
+    emitter.event(events.Result(pass_kind=name, values=values))
+    emitter.phase("profile", "done")
+
+
+def _npy(latencies_ns: Sequence[int]) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, np.array(latencies_ns, np.int64), allow_pickle=False)
+    return buffer.getvalue()
