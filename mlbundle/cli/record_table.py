@@ -12,6 +12,7 @@ from mlbundle.cli import (
     results_loadgen,
     results_pipeline,
     results_poisson,
+    results_tokens,
     units,
 )
 
@@ -113,6 +114,7 @@ def _scenario_lines(result: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what the scenario adds; each part of a result has a module that knows how to say it."""
     found = results_poisson.lines(result) + results_loadgen.lines(result)
     for key, module in (
+        ("tokens", results_tokens),
         ("batches", results_batched),
         ("pipeline", results_pipeline),
         ("cold_start", results_cold_start),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mlbundle.analysis.claims import LEAST_QUERIES
 from mlbundle.errors import ProtocolBroken
 from mlbundle.runs.measured import MeasureFindings, load_latencies, not_said, read_measure
+from mlbundle.runs.tokens import tokens_of
 from mlbundle.wire.scenarios import BY_NAME
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ def collect_results(
     first, result, reasons = processes[0], common_result(folder, processes[0]), []
     if scenario in _SINGLE_SAMPLES and any(p.headline.samples != p.headline.queries for p in processes):
         raise not_said("samples")
+    result |= tokens_of(folder, first.headline)
     if scenario in ADDERS:
         added, reasons = _load(ADDERS[scenario])(folder, processes, options)
         result |= added

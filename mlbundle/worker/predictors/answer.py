@@ -24,26 +24,28 @@ class AnswerCheck:
         self._positions = positions
         self._own = own
 
-    def check(self, answer: Any, batch_size: int) -> None:
-        """Raise WorkerError unless the answer is a list of arrays that fit; `batch_size` in samples."""
-        self._check_list(answer)
+    def check(self, answer: Any, batch_size: int, call: str = "predict()") -> None:
+        """Raise WorkerError unless the answer of a call is a list of arrays that fit; `batch_size` in samples."""
+        self._check_list(answer, call)
         for number, position in enumerate(self._positions):
             spec = self._outputs[number] if number < len(self._outputs) else {}
-            self._check_array(_named(spec, number), spec, answer[position], batch_size)
+            self._check_array(_named(spec, number), spec, answer[position], batch_size, call)
 
-    def _check_list(self, answer: Any) -> None:
+    def _check_list(self, answer: Any, call: str) -> None:
         wanted = max(self._positions) + 1
         if not isinstance(answer, (list, tuple)):
-            raise self._wrong("predict() returned {}; {} is expected".format(_kind(answer), _listed(wanted)))
+            raise self._wrong("{} returned {}; {} is expected".format(call, _kind(answer), _listed(wanted)))
         if len(answer) < wanted:
             raise self._wrong(
-                "predict() returned a list of {}; {} is expected".format(len(answer), _listed(wanted))
+                "{} returned a list of {}; {} is expected".format(call, len(answer), _listed(wanted))
             )
 
-    def _check_array(self, name: str, spec: Mapping[str, Any], array: Any, batch_size: int) -> None:
+    def _check_array(
+        self, name: str, spec: Mapping[str, Any], array: Any, batch_size: int, call: str
+    ) -> None:
         if not isinstance(array, np.ndarray):
             raise self._wrong(
-                "predict() returned {} as {}; a NumPy array is expected".format(_kind(array), name)
+                "{} returned {} as {}; a NumPy array is expected".format(call, _kind(array), name)
             )
         if not array.ndim or array.shape[0] != batch_size:
             raise _misfit(

@@ -14,6 +14,8 @@ class OnlineScenario:
 
     name = "online"
     batch_size = 1
+    # Answers may come token by token.
+    by_token = True
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         queries = options.get("queries")

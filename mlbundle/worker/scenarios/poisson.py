@@ -62,6 +62,8 @@ class PoissonScenario:
     """
 
     name = "poisson"
+    # Answers may come token by token.
+    by_token = True
 
     def __init__(self, options: Mapping[str, Any], clock: Clock | None = None) -> None:
         self._rate: float | None = options.get("rate_per_s")
