@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from mlbundle.wire.events import Result
 
+ISSUES = ("in line", "worker thread")
 FOLDER = "loadgen/performance"
 DETAIL = "mlperf_log_detail.txt"
 OFFICIAL_DURATION_S, QUICK_DURATION_S = 600.0, 2.0
@@ -80,6 +81,8 @@ def collect(folder: Path, results: Mapping[str, Result], options: Mapping[str, A
         "loaded_samples": count(values, "loaded_samples", least=1),
         "compliance": compliance,
     }
+    if scenario == "Server":
+        result["loadgen"]["issue"] = _issue(values)
     return Collected(
         result=result,
         # LoadGen has its own minimum, and Offline is one query.
@@ -161,6 +164,14 @@ def _pilot(values: Mapping[str, Any]) -> dict[str, float]:
         "batch": count(pilot, "batch", least=1),
         "settled": pilot.get("settled") is True,
     }
+
+
+def _issue(values: Mapping[str, Any]) -> str:
+    """Return where queries were answered. Raises ProtocolBroken where nothing known is said."""
+    found = values["pilot"].get("issue")
+    if found not in ISSUES:
+        raise not_said("pilot.issue")
+    return str(found)
 
 
 def _overhead(scenario: str, p50_ns: float, throughput_per_s: float, pilot: Mapping[str, float]) -> float:

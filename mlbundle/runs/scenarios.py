@@ -12,6 +12,7 @@ from mlbundle.errors import StorageFailed, UsageError
 from mlbundle.wire.passes import MOST_BATCH_SIZES
 from mlbundle.wire.scenarios import (
     BY_NAME,
+    CHOICE,
     COUNT,
     COUNTS,
     FILE,
@@ -130,6 +131,10 @@ def _read(option: Option, value: Any) -> Any:
         return _count(option, value)
     if option.kind in {COUNTS, NAMES}:
         return _listed(option, value)
+    if option.kind == CHOICE:
+        if value not in option.choices:
+            raise _nonsense(option, value, f"one of {', '.join(option.choices)}")
+        return value
     if option.kind == FILE:
         from pathlib import Path
 
@@ -231,7 +236,14 @@ def _check_together(spec: ScenarioSpec, found: Mapping[str, Any]) -> None:
             )
     if spec.name == "batched" and len(found.get("batch_sizes") or ()) > MOST_BATCH_SIZES:
         raise UsageError(f"more than {MOST_BATCH_SIZES} batch sizes", hint="name fewer")
-    if found.get("find_peak") and found.get("target_latency_s") is None:
+    limits = [
+        key for key in ("target_latency_s", "ttft_latency_s", "tpot_latency_s") if found.get(key) is not None
+    ]
+    if "target_latency_s" in limits and len(limits) > 1:
+        raise UsageError(
+            "with limits for tokens LoadGen looks at no whole answers", hint="leave out --target-latency"
+        )
+    if found.get("find_peak") and not limits:
         raise UsageError("--find-peak needs the latency that is to be kept to", hint="--target-latency 10ms")
     if spec.loadgen is not None and found.get("quick") and found.get("duration_s"):
         raise UsageError("--quick chooses the duration itself", hint="leave out --quick or --duration")

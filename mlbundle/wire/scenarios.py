@@ -17,6 +17,7 @@ FLAG = "flag"
 FILE = "file"
 WARM_UP = "warm-up"
 NAMES = "names"
+CHOICE = "choice"
 """Kinds of values. `file` is one that the host reads, `warm-up` 'auto' or seconds, `counts` and `names` are lists."""
 
 
@@ -95,6 +96,12 @@ _MIN_DURATION = Option(
     "duration", "duration_s", SECONDS, "At least this long.  [official: 10m]", least=0.1, most=_DAY_S
 )
 _MIN_QUERIES = _queries("At least this many queries.  [official]")
+
+
+def _token_limit(name: str, what: str) -> Option:
+    text = "The {} that answers must keep to, of models that generate.  [LoadGen: 100ms]".format(what)
+    return Option(name + "-latency", name + "_latency_s", SECONDS, text, least=1e-6, most=_DAY_S)
+
 
 _LOADGEN = (_MIN_DURATION, _MIN_QUERIES, _QUICK, _COMPLIANCE)
 
@@ -182,6 +189,18 @@ SCENARIOS: tuple[ScenarioSpec, ...] = (
             *_LOADGEN,
             Option("rate", "rate_per_s", NUMBER, "Queries a second.  [from a pilot]", least=1e-3, most=1e7),
             _TARGET,
+            _token_limit("ttft", "time to the first token"),
+            _token_limit("tpot", "time of each token after it"),
+            Option(
+                "find-peak", "find_peak", FLAG, "Let LoadGen find the highest rate that keeps to the limits."
+            ),
+            Option(
+                "issue",
+                "issue",
+                CHOICE,
+                "Where the model runs: `in-line` (LoadGen's thread), `thread` (beside it).  [auto: by a pilot]",
+                choices=("auto", "in-line", "thread"),
+            ),
         ),
         "Server",
     ),

@@ -14,7 +14,8 @@ from mlbundle.worker.loadgen import accuracy
 from mlbundle.worker.loadgen.compliance import audit_config
 from mlbundle.worker.loadgen.pilot import run_offline_pilot, run_pilot
 from mlbundle.worker.loadgen.samples import Samples, performance_count
-from mlbundle.worker.loadgen.sut import Payloads, Signs, SystemUnderTest
+from mlbundle.worker.loadgen.signs import Signs, WaitingSigns
+from mlbundle.worker.loadgen.sut import Payloads, SystemUnderTest
 from mlbundle.worker.loadgen.wanted import (
     Hints,
     Pilot,
@@ -175,13 +176,13 @@ class FakeLoadGen:
     def __init__(self) -> None:
         self.told: list[list[tuple[int, bytes]]] = []
 
-    def QuerySampleResponse(self, query: int, address: int, size: int) -> tuple[int, int, int]:  # noqa: N802
-        return (query, address, size)
+    def QuerySampleResponse(self, query: int, address: int, size: int) -> SimpleNamespace:  # noqa: N802
+        return SimpleNamespace(id=query, data=address, size=size)
 
     def QuerySamplesComplete(self, responses: Any) -> None:  # noqa: N802
         import ctypes
 
-        self.told.append([(q, ctypes.string_at(a, s) if s else b"") for q, a, s in responses])
+        self.told.append([(r.id, ctypes.string_at(r.data, r.size) if r.size else b"") for r in responses])
 
 
 class Silent:
@@ -207,7 +208,7 @@ def test_every_sample_is_completed_once_with_its_own_answer(single, kind, logged
     payloads = Payloads(model, keep_layouts=True) if logged else None
     sut = SystemUnderTest(fake, samples, signs, fail, payloads)
     issue = {"chunks": lambda: sut.chunks(16), "batches": sut.batches, "single": sut.single}[kind]()
-    indices = {"chunks": [i % 20 for i in range(150)], "batches": [3, 4, 5, 6], "single": [9]}[kind]
+    indices = {"chunks": [i % 20 for i in range(600)], "batches": [3, 4, 5, 6], "single": [9]}[kind]
     issue(list(range(100, 100 + len(indices))), indices)
     told = [pair for group in fake.told for pair in group]
     assert [query for query, _ in told] == list(range(100, 100 + len(indices)))
@@ -215,7 +216,7 @@ def test_every_sample_is_completed_once_with_its_own_answer(single, kind, logged
     assert [data for _, data in told] == wanted
     assert signs.samples == len(indices)
     if kind == "chunks":
-        assert all(len(group) >= 64 for group in fake.told[:-1])
+        assert all(len(group) >= (64 if logged else 256) for group in fake.told[:-1])
 
 
 def test_several_outputs_are_logged_one_after_another_and_objects_are_refused() -> None:
@@ -260,7 +261,7 @@ def test_an_exception_goes_to_who_ends_the_process_and_not_to_loadgen() -> None:
 
 def test_signs_of_life_come_twice_a_second_at_most_however_fast_queries_are(monkeypatch) -> None:
     now, emitter = [0], Silent()
-    monkeypatch.setattr("mlbundle.worker.loadgen.sut.time.monotonic_ns", lambda: now[0])
+    monkeypatch.setattr("mlbundle.worker.loadgen.signs.time.monotonic_ns", lambda: now[0])
     signs = Signs(emitter, "measure", 20.0, "s")
     signs.begin()
     for query_ns in [20_000] * 200_000 + [300 * MS] * 20:

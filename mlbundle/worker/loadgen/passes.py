@@ -8,7 +8,7 @@ import mmap
 import os
 import sys
 import traceback
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Callable, NoReturn, Sequence
 
 import numpy as np
@@ -20,10 +20,12 @@ from mlbundle.worker.emit import Emitter
 from mlbundle.worker.errors import EXIT_OF_FAULT, WorkerError
 from mlbundle.worker.loadgen import accuracy
 from mlbundle.worker.loadgen.compliance import TESTS, audit_config
+from mlbundle.worker.loadgen.issue import THREAD, choose_issue
 from mlbundle.worker.loadgen.library import load_loadgen
 from mlbundle.worker.loadgen.pilot import run_offline_pilot, run_pilot
 from mlbundle.worker.loadgen.samples import Samples, performance_count
-from mlbundle.worker.loadgen.sut import Payloads, Signs, SystemUnderTest
+from mlbundle.worker.loadgen.signs import BUSY_RATE_PER_S, Signs, WaitingSigns
+from mlbundle.worker.loadgen.sut import Payloads, SystemUnderTest
 from mlbundle.worker.loadgen.wanted import (
     Hints,
     Pilot,
@@ -32,6 +34,7 @@ from mlbundle.worker.loadgen.wanted import (
     memory_limit_bytes,
     require_memory,
     require_samples,
+    server_rate,
     wanted_of,
 )
 from mlbundle.worker.memory import as_shortage, in_words
@@ -116,10 +119,23 @@ class _Test:
                 found = run_offline_pilot(self._samples, indices, most_s, lambda: signs.done(1))
             elif window == 1:
                 found = run_pilot(self._samples.answer_one, indices, most_s, lambda: signs.done(1))
+                if self._wanted.scenario == "Server":
+                    found = replace(found, issue=self._choose_issue(found, indices, most_s, signs))
             else:
                 found = run_pilot(self._call_of_batch(), queries, most_s, lambda: signs.done(1))
         self._samples.unload(indices)
         return found
+
+    def _choose_issue(self, pilot: Pilot, indices: Sequence[int], most_s: float, signs: Signs) -> str:
+        wanted, answer = self._wanted, self._samples.answer_one
+        return wanted.issue or choose_issue(
+            answer,
+            indices,
+            server_rate(wanted, pilot),
+            pilot.mean_ns,
+            most_s=most_s,
+            tell=lambda: signs.done(1),
+        )
 
     def _call_of_batch(self) -> Callable[[Sequence[int]], Any]:
         if self._samples.batches:
@@ -163,15 +179,25 @@ class _Test:
         sut = SystemUnderTest(loadgen, self._samples, signs, self._fail, self._payloads)
         settings = self._settings(loadgen, hints)
         self._emitter.phase(phase, "begun")
+        issue = self._issue(sut, pilot)
+        waiting = None
+        if self._wanted.scenario == "Server" and hints.rate_per_s < BUSY_RATE_PER_S:
+            waiting = WaitingSigns(signs)
+            issue = waiting.watching(issue)
         with quiet_interpreter():
-            self._start(loadgen, settings, self._issue(sut, pilot), sut.flush)
+            self._start(loadgen, settings, issue, sut.flush)
+            sut.finish()
+        if waiting is not None:
+            waiting.stop()
         self._emitter.phase(phase, "done")
         return sut
 
     def _issue(self, sut: SystemUnderTest, pilot: Pilot) -> Callable[..., None]:
         if self._wanted.scenario == "Offline":
             return sut.chunks(pilot.batch)
-        return sut.batches() if self._wanted.scenario == "MultiStream" else sut.single()
+        if self._wanted.scenario == "MultiStream":
+            return sut.batches()
+        return sut.aside(sut.single()) if pilot.issue == THREAD else sut.single()
 
     def _settings(self, loadgen: Any, hints: Hints) -> Any:
         """Return the settings of the test: MLCommons' embedded configuration, then what is wanted and expected."""

@@ -101,11 +101,13 @@ class Samples:
         """
         if not self.batches:
             return self.answer(indices)
-        size = max(self.batch, len(indices))
+        count = len(indices)
+        size = max(self.batch, count)
         if self._gather is None or self._gather.size != size:
             self._gather = _Gather(self._session, self._pool, size)
-        positions = [self._positions[index] for index in indices]
-        positions += positions[-1:] * (size - len(positions))
+        positions = np.fromiter(map(self._positions.__getitem__, indices), np.intp, count)
+        if count < size:
+            positions = np.append(positions, [positions[-1]] * (size - count))
         return self._predict(self._handle, self._gather.fill(positions))
 
     def _other(self, indices: tuple[int, ...]) -> Any:
@@ -134,12 +136,12 @@ class _Gather:
         self._bound = session.prepare(self._buffers)
         self._in_place = self._reads_in_place()
 
-    def fill(self, positions: Sequence[int]) -> Any:
+    def fill(self, positions: Any) -> Any:
         """Return a batch of the samples at these positions of the pool."""
         self._fill(positions)
         return self._bound if self._in_place else self._session.prepare(self._buffers)
 
-    def _fill(self, positions: Sequence[int]) -> None:
+    def _fill(self, positions: Any) -> None:
         for layer, array in self._pool.items():
             np.take(array, positions, axis=0, out=self._buffers[layer], mode="clip")
 

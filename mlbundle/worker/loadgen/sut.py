@@ -1,75 +1,28 @@
-"""The system under test: what LoadGen calls with queries. Its callbacks run the model and complete, in line.
+"""The system under test: what LoadGen calls with queries. Its callbacks run the model and complete.
 
-In line costs least, and loses nothing in Server either: the model answers one query at a time, and LoadGen counts the
-latency from the time at which a query was scheduled, so what waits is counted. An exception must not reach LoadGen
-(it aborts): `fail` is called instead and does not return.
+They do so in line, which costs least; in Server a worker thread may do it (`SystemUnderTest.aside`). The model answers
+one query at a time either way, and LoadGen counts the latency from the time at which a query was scheduled, so what
+waits is counted. An exception must not reach LoadGen (it aborts): `fail` is called instead and does not return.
 """
 
 from __future__ import annotations
 
+import threading
 import time
+from queue import SimpleQueue
 from typing import Any, Callable, NoReturn, Sequence
 
 import numpy as np
 
-from mlbundle.wire.events import Progress
-from mlbundle.worker.emit import Emitter
 from mlbundle.worker.errors import bundle_error
 from mlbundle.worker.loadgen.samples import Samples
+from mlbundle.worker.loadgen.signs import Signs
 from mlbundle.worker.session import Session
 
-# Offline completes this many samples at a time, or more: each call into LoadGen costs.
-LEAST_COMPLETED = 64
-_TOLD_NS = 500_000_000
+# Offline completes this many samples at a time, or more: each call into LoadGen costs. With answers, fewer: until then
+# they are kept.
+LEAST_COMPLETED, LEAST_LOGGED = 256, 64
 _WHOLE = 1 << 30
-
-
-class Signs:
-    """Signs of life between queries, at most twice a second, found by counting: a clock is looked at seldom."""
-
-    def __init__(self, emitter: Emitter, phase: str, total: float, unit: str) -> None:
-        self._emitter = emitter
-        self._phase, self._total, self._unit = phase, total, unit
-        self._every = self._left = 1
-        self._begun_ns = self._said_ns = 0
-        self.queries = self.samples = 0
-
-    def begin(self) -> None:
-        """Note that the first query is there."""
-        self._begun_ns = self._said_ns = time.monotonic_ns()
-
-    def done(self, samples: int) -> None:
-        """Note that a query, or a part of one, has been answered."""
-        self.queries += 1
-        self.samples += samples
-        self._left -= 1
-        if not self._left:
-            self._look()
-
-    def _look(self) -> None:
-        now = time.monotonic_ns()
-        since_ns = max(1, now - self._said_ns)
-        if since_ns < _TOLD_NS:
-            # Towards twice a second, and never more than doubled at once: queries may become slower.
-            self._every = max(1, min(2 * self._every, int(self._every * (_TOLD_NS / since_ns))))
-        else:
-            self._every = max(1, int(self._every * _TOLD_NS / since_ns))
-            self._said_ns = now
-            self._say((now - self._begun_ns) / 1e9)
-        self._left = self._every
-
-    def _say(self, elapsed_s: float) -> None:
-        done = elapsed_s if self._unit == "s" else float(self.samples)
-        eta_s = max(0.0, elapsed_s / max(done, 1e-9) * (self._total - done))
-        self._emitter.event(
-            Progress(
-                phase=self._phase,
-                done=min(done, self._total),
-                total=self._total,
-                unit=self._unit,
-                eta_s=eta_s,
-            )
-        )
 
 
 class Payloads:
@@ -120,6 +73,33 @@ class Payloads:
         return [first + place * size for place in range(count)], size, held
 
 
+class Responses:
+    """LoadGen's responses, made once and filled anew for each call: LoadGen copies them before it returns."""
+
+    def __init__(self, make: Callable[[int, int, int], Any]) -> None:
+        self._make = make
+        self._made: list[Any] = []
+
+    def of(self, ids: Sequence[int]) -> list[Any]:
+        """Return the responses that say of queries that they are answered."""
+        made = self._first(len(ids))
+        for response, query in zip(made, ids):
+            response.id = query
+        return made
+
+    def logged(self, ids: Sequence[int], places: Sequence[int], sizes: Sequence[int]) -> list[Any]:
+        """Return the responses that hand over the bytes of the answers as well."""
+        made = self._first(len(ids))
+        for response, query, place, size in zip(made, ids, places, sizes):
+            response.id, response.data, response.size = query, place, size
+        return made
+
+    def _first(self, count: int) -> list[Any]:
+        make, made = self._make, self._made
+        made.extend(make(0, 0, 0) for _ in range(count - len(made)))
+        return made if len(made) == count else made[:count]
+
+
 class SystemUnderTest:
     """The callbacks for one test. With `payloads` LoadGen is handed the answers, else only that they are there."""
 
@@ -131,8 +111,10 @@ class SystemUnderTest:
         fail: Callable[[BaseException], NoReturn],
         payloads: Payloads | None,
     ) -> None:
-        self._complete, self._response = loadgen.QuerySamplesComplete, loadgen.QuerySampleResponse
+        self._complete, self._responses = loadgen.QuerySamplesComplete, Responses(loadgen.QuerySampleResponse)
         self._samples, self._signs, self._fail, self._payloads = samples, signs, fail, payloads
+        self._queue: SimpleQueue[tuple[Sequence[int], Sequence[int]] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
         self.begun_ns = self.ended_ns = 0
 
     def guarded(self, run: Callable[[Sequence[int], Sequence[int]], None]) -> Callable[..., None]:
@@ -150,20 +132,49 @@ class SystemUnderTest:
 
         return issue
 
+    def aside(self, issue: Callable[..., None]) -> Callable[..., None]:
+        """Return a callback that leaves queries to a worker thread, in their order, and returns at once."""
+        self._thread = threading.Thread(target=self._work, args=(issue,), name="model", daemon=True)
+        self._thread.start()
+        put = self._queue.put
+
+        def leave(ids: Sequence[int], indices: Sequence[int]) -> None:
+            put((ids, indices))
+
+        return leave
+
+    def _work(self, issue: Callable[..., None]) -> None:
+        get = self._queue.get
+        while True:
+            query = get()
+            if query is None:
+                return
+            issue(*query)
+
     def flush(self) -> None:
         """Note that all queries have been issued; in line they have all been answered, too."""
         self.ended_ns = time.monotonic_ns()
+        self._queue.put(None)
+
+    def finish(self) -> None:
+        """Wait for the worker thread, if there is one; LoadGen has every answer by then."""
+        if self._thread is not None:
+            self._thread.join()
+            self.ended_ns = time.monotonic_ns()
 
     def single(self) -> Callable[[Sequence[int], Sequence[int]], None]:
         """Return the callback for queries of one sample."""
-        samples, complete, response, signs = self._samples, self._complete, self._response, self._signs
-        answer = samples.answer_one
+        complete, responses, done = self._complete, self._responses, self._signs.done
+        answer = self._samples.answer_one
+        told = responses.of([0])
+        response = told[0]
 
         def run(ids: Sequence[int], indices: Sequence[int]) -> None:
             for query, index in zip(ids, indices):
                 answer(index)
-                complete([response(query, 0, 0)])
-                signs.done(1)
+                response.id = query
+                complete(told)
+                done(1)
 
         payloads = self._payloads
         if payloads is None:
@@ -172,63 +183,86 @@ class SystemUnderTest:
 
         def logged(ids: Sequence[int], indices: Sequence[int]) -> None:
             for query, index in zip(ids, indices):
-                _output, place, size, _held = find(answer(index), index)
-                complete([response(query, place, size)])
-                signs.done(1)
+                _output, response.data, response.size, _held = find(answer(index), index)
+                response.id = query
+                complete(told)
+                done(1)
 
         return self.guarded(logged)
 
     def batches(self) -> Callable[[Sequence[int], Sequence[int]], None]:
         """Return the callback for queries of several samples, answered together where the model takes batches."""
-        samples, complete, response, signs = self._samples, self._complete, self._response, self._signs
+        complete, responses, done = self._complete, self._responses.of, self._signs.done
+        samples, answer = self._samples, self._samples.answer
 
         def run(ids: Sequence[int], indices: Sequence[int]) -> None:
             if samples.batches:
-                samples.answer(indices)
-                complete([response(sample, 0, 0) for sample in ids])
-                signs.done(len(ids))
+                answer(indices)
+                complete(responses(ids))
+                done(len(ids))
             else:
                 apart(ids, indices)
 
-        apart = self._in_parts(samples.answer, _WHOLE, 1)
-        return self.guarded(run if self._payloads is None else apart)
+        if self._payloads is not None:
+            return self.guarded(self._logged_parts(self._payloads, answer, _WHOLE, 1))
+        apart = self._parts(answer, _WHOLE, 1)
+        return self.guarded(run)
 
     def chunks(self, size: int) -> Callable[[Sequence[int], Sequence[int]], None]:
         """Return the callback for one query of all samples, answered `size` at a time."""
         self._samples.batch = size
         ask = self._samples.gathered if size > 1 else self._samples.answer
-        return self.guarded(self._in_parts(ask, size, LEAST_COMPLETED))
+        if self._payloads is not None:
+            return self.guarded(self._logged_parts(self._payloads, ask, size, LEAST_LOGGED))
+        return self.guarded(self._parts(ask, size, LEAST_COMPLETED))
 
-    def _in_parts(
+    def _parts(
         self, ask: Callable[[Sequence[int]], Any], most: int, least: int
     ) -> Callable[[Sequence[int], Sequence[int]], None]:
-        complete, signs, samples = self._complete, self._signs, self._samples
+        """Return what asks for `most` samples at a time, and tells LoadGen of `least` or more."""
+        complete, responses, samples, done = (
+            self._complete,
+            self._responses.of,
+            self._samples,
+            self._signs.done,
+        )
 
         def run(ids: Sequence[int], indices: Sequence[int]) -> None:
             size = most if samples.batches else 1
-            waiting: list[Any] = []
-            kept: list[Any] = []
-            for start in range(0, len(ids), size):
-                part, queries = indices[start : start + size], ids[start : start + size]
-                responses, memory = self._responses(ask(part), part, queries, own=len(part) < least)
-                waiting += responses
-                kept += memory
-                if len(waiting) >= least or start + size >= len(ids):
-                    complete(waiting)
-                    waiting, kept = [], []
-                signs.done(len(part))
+            total, told = len(ids), 0
+            for start in range(0, total, size):
+                end = min(start + size, total)
+                ask(indices[start:end])
+                if end - told >= least or end == total:
+                    complete(responses(ids[told:end]))
+                    told = end
+                done(end - start)
 
         return run
 
-    def _responses(
-        self, answer: Any, indices: Sequence[int], ids: Sequence[int], *, own: bool
-    ) -> tuple[list[Any], list[Any]]:
-        """Return the responses for a batch, and what must be kept until LoadGen has been told.
+    def _logged_parts(
+        self, payloads: Payloads, ask: Callable[[Sequence[int]], Any], most: int, least: int
+    ) -> Callable[[Sequence[int], Sequence[int]], None]:
+        """Return the same with the answers, which are kept until LoadGen has been told."""
+        complete, responses, samples, signs = self._complete, self._responses, self._samples, self._signs
 
-        With `own` they hold copies, as the next batch writes over the answer.
-        """
-        response = self._response
-        if self._payloads is None:
-            return [response(query, 0, 0) for query in ids], []
-        places, size, held = self._payloads.of(answer, indices, own=own)
-        return [response(query, place, size) for query, place in zip(ids, places)], [held]
+        def run(ids: Sequence[int], indices: Sequence[int]) -> None:
+            size = most if samples.batches else 1
+            places: list[int] = []
+            sizes: list[int] = []
+            kept: list[Any] = []
+            total, told = len(ids), 0
+            for start in range(0, total, size):
+                end = min(start + size, total)
+                part = indices[start:end]
+                # The next batch writes over the answer, so what has to wait for it is copied.
+                found, size_bytes, held = payloads.of(ask(part), part, own=len(part) < least)
+                places += found
+                sizes += [size_bytes] * len(part)
+                kept.append(held)
+                if len(places) >= least or end == total:
+                    complete(responses.logged(ids[told:end], places, sizes))
+                    told, places, sizes, kept = end, [], [], []
+                signs.done(end - start)
+
+        return run

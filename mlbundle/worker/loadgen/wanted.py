@@ -8,6 +8,7 @@ from typing import Any, Mapping
 from mlbundle.wire.job import Job
 from mlbundle.wire.scenarios import BY_NAME
 from mlbundle.worker.errors import WorkerError
+from mlbundle.worker.loadgen.issue import BY_OPTION, IN_LINE
 from mlbundle.worker.memory import in_words
 
 OFFICIAL_DURATION_S = 600.0
@@ -36,7 +37,10 @@ _SERVER_QUERIES = 100
 
 @dataclass(frozen=True)
 class Pilot:
-    """What a raw loop found: time of one query in ns (fast tenth, median, mean); Offline: of `batch` samples."""
+    """What a raw loop found: time of one query in ns (fast tenth, median, mean); Offline: of `batch` samples.
+
+    `issue` says where Server's queries are answered.
+    """
 
     fast_ns: int
     median_ns: int
@@ -44,6 +48,7 @@ class Pilot:
     queries: int
     settled: bool
     batch: int = 1
+    issue: str = IN_LINE
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Pilot:
@@ -53,7 +58,10 @@ class Pilot:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A test as it is wanted; `min_queries` None means: what MLCommons' embedded configuration says."""
+    """A test as it is wanted; `min_queries` None means: what MLCommons' embedded configuration says.
+
+    `issue` None: the pilot says where Server's queries are answered.
+    """
 
     scenario: str
     min_duration_s: float
@@ -61,6 +69,7 @@ class Wanted:
     samples_per_query: int = 1
     rate_per_s: float | None = None
     target_latency_s: float | None = None
+    issue: str | None = None
 
 
 def wanted_of(job: Job, total_samples: int) -> Wanted:
@@ -79,6 +88,7 @@ def wanted_of(job: Job, total_samples: int) -> Wanted:
         samples_per_query=int(options.get("samples_per_query") or 1),
         rate_per_s=options.get("rate_per_s"),
         target_latency_s=options.get("target_latency_s"),
+        issue=BY_OPTION.get(str(options.get("issue"))),
     )
 
 
@@ -106,12 +116,16 @@ def hints_of(wanted: Wanted, pilot: Pilot, free_bytes: int) -> Hints:
 
 
 def _server_hints(wanted: Wanted, pilot: Pilot, free_bytes: int) -> Hints:
-    rate = wanted.rate_per_s
-    if rate is None:
-        affordable = _SERVER_MEMORY * free_bytes / (wanted.min_duration_s * QUERY_BYTES)
-        rate = max(1.0, min(_SERVER_LOAD / (pilot.mean_ns + _SERVER_QUERY_NS) * 1e9, affordable))
+    rate = server_rate(wanted, pilot)
+    if wanted.rate_per_s is None:
+        rate = max(1.0, min(rate, _SERVER_MEMORY * free_bytes / (wanted.min_duration_s * QUERY_BYTES)))
     queries = max(rate * wanted.min_duration_s, wanted.min_queries or 0)
     return Hints(int(pilot.mean_ns), rate, int(queries * QUERY_BYTES))
+
+
+def server_rate(wanted: Wanted, pilot: Pilot) -> float:
+    """Return the rate that was asked for, or a share of what the model can do."""
+    return wanted.rate_per_s or _SERVER_LOAD / (pilot.mean_ns + _SERVER_QUERY_NS) * 1e9
 
 
 def _query_bytes(wanted: Wanted) -> int:
