@@ -87,6 +87,7 @@ def trace_summary(settings: Settings, run: str) -> list[dict[str, Any]]:
     """
     from mlbundle.trace.spans import load_spans
     from mlbundle.trace.summary import summarise
+    from mlbundle.wire.passes import folder_number
 
     record = show_run(settings, run)
     path = settings.runs_dir / record["run_id"] / "spans.npz"
@@ -96,10 +97,10 @@ def trace_summary(settings: Settings, run: str) -> list[dict[str, Any]]:
             where=str(path),
             hint="run with --trace model (the default)",
         )
-    traced = [p["kind"] for p in record["passes"] if any(f.endswith("spans.npz") for f in p["files"])]
+    kinds = {folder_number(file): p["kind"] for p in record["passes"] for file in p["files"]}
     return [
         {
-            "pass": traced[row.pass_number] if row.pass_number < len(traced) else str(row.pass_number),
+            "pass": kinds.get(row.pass_number, str(row.pass_number)),
             "step": row.name,
             "count": row.count,
             "total_ns": row.total_ns,

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from mlbundle import __version__
 from mlbundle.errors import ProtocolBroken
 from mlbundle.runs.folder import TRACE
+from mlbundle.runs.profiles import profile_notes
+from mlbundle.wire.passes import folder_number
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from mlbundle.runs.plan import RunPlan
     from mlbundle.runs.profiles import ProfileFindings
     from mlbundle.runs.record import Findings
+    from mlbundle.trace.counters import SampleColumns
+    from mlbundle.trace.spans import SpanColumns
     from mlbundle.wire.events import Window
 
 # Two clocks that differ by less than this are the same clock, read a moment apart.
@@ -33,48 +37,64 @@ class Timeline:
     clocks: tuple[Mapping[str, int], Mapping[str, int]]
     traced_queries: int
     profiles: Sequence[ProfileFindings] = ()
+    samples: SampleColumns | None = None
 
 
 def write_trace(folder: Path, plan: RunPlan, findings: Findings, timeline: Timeline) -> None:
-    """Write `trace.pftrace.gz` and the merged `spans.npz` of a run."""
-    from mlbundle.trace.model_level import write_model_trace
-    from mlbundle.runs.profiles import load_profiled
-    from mlbundle.trace.spans import load_spans, merge_spans, save_spans
+    """Write the columns of a run (`spans.npz`, `layers.npz`, `kernels.npz`) and `trace.pftrace.gz` made of them."""
+    from mlbundle.runs.profiles import load_profiled, profiled_passes
+    from mlbundle.trace.spans import save_spans
     from mlbundle.trace.tables import KERNELS, LAYERS, save_table
+    from mlbundle.trace.timeline import write_timeline
 
-    parts = [load_spans(path) for path in sorted(folder.glob("passes/*/spans.npz"))]
-    if findings.clock_offset_ns:
-        parts = [
-            dataclasses.replace(part, start_ns=part.start_ns - findings.clock_offset_ns) for part in parts
-        ]
-    spans = merge_spans(parts)
+    spans = _spans(folder, findings.clock_offset_ns)
     save_spans(folder / "spans.npz", spans)
+    findings.files["spans"] = "spans.npz"
+    tables = {}
     for kind in (LAYERS, KERNELS):
         table = load_profiled(folder, timeline.profiles, kind, findings.clock_offset_ns)
+        tables[kind.name] = table
         if len(table):
             save_table(folder / f"{kind.name}.npz", table)
             findings.files[kind.name] = f"{kind.name}.npz"
     # The trace is written inside the last phase: it ends, for the trace, where the clocks were read last.
     end_ns = timeline.clocks[1]["monotonic"]
     phases = [(name, start, end_ns if end is None else end) for name, start, end in timeline.phases]
-    queries = findings.result["queries"]
-    note = (
-        None
-        if timeline.traced_queries >= queries
-        else f"the first {timeline.traced_queries} of {queries} queries are in the trace"
-    )
-    write_model_trace(
+    profiled, measured = profiled_passes(timeline.profiles, spans, tables["layers"], tables["kernels"])
+    write_timeline(
         folder / TRACE,
         host_phases=[phase for phase in phases if phase[0] not in _WORKER_PHASES],
         worker_phases=[phase for phase in phases if phase[0] in _WORKER_PHASES],
-        spans=[spans],
+        spans=[measured],
         windows=timeline.windows,
         attributes=_attributes(plan),
         clocks_start=timeline.clocks[0],
         clocks_end=timeline.clocks[1],
-        truncated=note,
+        profiles=profiled,
+        samples=timeline.samples,
+        notes=[*_left_out(findings, timeline), *profile_notes(findings.profiles)],
     )
-    findings.files |= {"trace": TRACE, "spans": "spans.npz"}
+    findings.files["trace"] = TRACE
+
+
+def _spans(folder: Path, clock_offset_ns: int) -> SpanColumns:
+    """Return the spans of all passes on the host's clock; `pass` is the number of the pass's folder."""
+    from mlbundle.trace.spans import load_spans, merge_spans
+
+    numbered = []
+    for path in sorted(folder.glob("passes/*/spans.npz")):
+        part = load_spans(path)
+        if clock_offset_ns:
+            part = dataclasses.replace(part, start_ns=part.start_ns - clock_offset_ns)
+        numbered.append((folder_number(f"passes/{path.parent.name}") or 0, part))
+    return merge_spans([part for _, part in numbered], [number for number, _ in numbered])
+
+
+def _left_out(findings: Findings, timeline: Timeline) -> list[str]:
+    queries = findings.result["queries"]
+    if timeline.traced_queries >= queries:
+        return []
+    return [f"the first {timeline.traced_queries} of {queries} queries are in the trace"]
 
 
 _WORKER_PHASES = ("load", "warm-up", "measure", "profile", "accuracy")

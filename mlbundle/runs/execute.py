@@ -22,7 +22,7 @@ from mlbundle.runs.profiles import profiles_document, read_profiles
 from mlbundle.runs.queue import MachineLock
 from mlbundle.runs.record import Findings, build_record
 from mlbundle.runs.results import collect_results
-from mlbundle.runs.sampled import SAMPLES, Sampling, resources, save_samples
+from mlbundle.runs.sampled import SAMPLES, Sampling, resources, sample_columns, save_samples
 from mlbundle.runs.seen import passes_of_folder, seen_of
 from mlbundle.runtime.conversation import Watch, converse
 from mlbundle.store.database import RunDatabase
@@ -224,7 +224,12 @@ class Execution:
             profiles = read_profiles(folder.path, self._results)
             findings.profiles = profiles_document(passes_of(job), profiles)
             timeline = Timeline(
-                self._phases.spans(), self._windows, self._clocks, found.traced_queries, profiles
+                self._phases.spans(),
+                self._windows,
+                self._clocks,
+                found.traced_queries,
+                profiles,
+                sample_columns(self._sampling.end()),
             )
             write_trace(folder.path, self._plan, findings, timeline)
         findings.passes = passes_of_folder(folder.path, found.headline)

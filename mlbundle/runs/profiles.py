@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from mlbundle.trace.profiled import ProfiledPass
+    from mlbundle.trace.spans import SpanColumns
     from mlbundle.trace.tables import Table, TableKind
     from mlbundle.wire.events import Result
 
@@ -62,6 +64,45 @@ def load_profiled(
             raise ProtocolBroken(f"the {kind.name} are not as many as the worker said", where=str(path))
         parts.append((profile.number, table.shifted(clock_offset_ns) if clock_offset_ns else table))
     return merge_tables(kind, parts)
+
+
+def profiled_passes(
+    profiles: Sequence[ProfileFindings], spans: SpanColumns, layers: Table, kernels: Table
+) -> tuple[list[ProfiledPass], SpanColumns]:
+    """Return each pass that profiled with its own rows, and the spans of all other passes."""
+    import numpy as np
+
+    from mlbundle.trace.profiled import ProfiledPass
+    from mlbundle.trace.spans import select_spans
+    from mlbundle.wire.columns import PASS
+
+    passes = [
+        ProfiledPass(
+            level=profile.level,
+            spans=select_spans(spans, spans.pass_number == profile.number),
+            layers=layers.rows(layers[PASS] == profile.number),
+            kernels=kernels.rows(kernels[PASS] == profile.number),
+        )
+        for profile in profiles
+    ]
+    profiled = np.isin(spans.pass_number, [profile.number for profile in profiles])
+    return passes, select_spans(spans, ~profiled)
+
+
+def profile_notes(documents: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return what a reader of the trace has to know of its profiles."""
+    found = []
+    for document in documents:
+        level = document["level"]
+        if document.get("missing"):
+            found.append(f"the profile at the level {level} failed")
+            continue
+        if "ratio" in document:
+            found.append(
+                f"profile: {level}: queries take x{document['ratio']:.2f} of what they take without it"
+            )
+        found += [f"profile: {level}: {note}" for note in document["notes"]]
+    return found
 
 
 def profiles_document(wanted: Sequence[str], profiles: Sequence[ProfileFindings]) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mlbundle.runtime.base import Connection
+    from mlbundle.trace.counters import SampleColumns
 
 SAMPLES = "samples.npz"
 EVENT_INTERVAL_S = 0.5
@@ -97,6 +98,22 @@ def save_samples(folder: Path, samples: Samples) -> str | None:
     with replacing(folder / SAMPLES) as stream:
         stream.write(buffer.getbuffer())
     return SAMPLES
+
+
+def sample_columns(samples: Samples) -> SampleColumns | None:
+    """Return the samples as the trace takes them, None without any."""
+    import numpy as np
+
+    from mlbundle.trace.counters import SampleColumns
+
+    if not samples.t_ns:
+        return None
+    return SampleColumns(
+        tuple(samples.names),
+        np.array(samples.counter, np.int64),
+        np.array(samples.t_ns, np.int64),
+        np.array(samples.value, np.float64),
+    )
 
 
 def resources(samples: Samples, phases: Sequence[tuple[str, int, int]] = ()) -> dict[str, Any]:

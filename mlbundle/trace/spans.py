@@ -94,22 +94,24 @@ def save_spans(path: Path, spans: SpanColumns) -> None:
         stream.write(buffer.getbuffer())
 
 
-def merge_spans(parts: Sequence[SpanColumns]) -> SpanColumns:
-    """Return the spans of several passes as one table; `pass` numbers the passes in the order given.
+def merge_spans(parts: Sequence[SpanColumns], numbers: Sequence[int] | None = None) -> SpanColumns:
+    """Return the spans of several passes as one table; `pass` is the number of each, by default in the order given.
 
     Raises ProtocolBroken when a part breaks a rule.
     """
     table: dict[str, int] = {}
     columns: dict[str, list[Int64Array]] = {name: [] for name in (*_REQUIRED, _OPTIONAL)}
     offset = passes = 0
-    for part in parts:
+    for place, part in enumerate(parts):
         check_spans(part)
         number = np.array([table.setdefault(text, len(table)) for text in part.strings] or [0], np.int64)
         changed = {
             "track": number[part.track],
             "name": number[part.name],
             "parent": np.where(part.parent < 0, part.parent, part.parent + offset),
-            _OPTIONAL: part.pass_number + passes,
+            _OPTIONAL: part.pass_number + passes
+            if numbers is None
+            else np.full(len(part), numbers[place], np.int64),
         }
         for name, column in (part.columns() | changed).items():
             columns[name].append(column)
@@ -117,6 +119,15 @@ def merge_spans(parts: Sequence[SpanColumns]) -> SpanColumns:
         passes = max(passes + 1, int(changed[_OPTIONAL].max(initial=-1)) + 1)
     joined = {name: np.concatenate([np.empty(0, np.int64), *parts]) for name, parts in columns.items()}
     return SpanColumns(strings=tuple(table), pass_number=joined.pop(_OPTIONAL), **joined)
+
+
+def select_spans(spans: SpanColumns, chosen: NDArray[np.bool_]) -> SpanColumns:
+    """Return some rows, by a mask; a row whose parent is not chosen has none."""
+    place = np.where(chosen, np.cumsum(chosen) - 1, -1)
+    columns = {name: column[chosen] for name, column in spans.columns().items()}
+    parent = columns["parent"]
+    columns["parent"] = np.where(parent >= 0, place[parent], -1)
+    return SpanColumns(strings=spans.strings, pass_number=columns.pop(_OPTIONAL), **columns)
 
 
 def _problem(spans: SpanColumns) -> str | None:

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from span_samples import recorded, spans_of
 
 from mlbundle.errors import ProtocolBroken, StorageFailed
-from mlbundle.trace.spans import MAX_STRINGS, check_spans, load_spans, merge_spans, save_spans
+from mlbundle.trace.arrays import MAX_STRINGS
+from mlbundle.trace.spans import check_spans, load_spans, merge_spans, save_spans
 from mlbundle.worker.spans import SpanRecorder
 
 COLUMNS = ("level", "track", "name", "start_ns", "duration_ns", "parent", "query")

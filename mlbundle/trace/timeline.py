@@ -1,10 +1,12 @@
-"""The trace of a run at the level of the model: phases, queries, pipeline operators, throughput.
+"""The trace of a run: phases, queries, pipeline operators, throughput; the layers and kernels of profiles; counters.
 
 host      run         the run as a whole, its phases inside it
 worker    phases      what the worker was doing
-pipeline    query (predict inside it), then one track per operator
-windows     counters: throughput, p50, p99
-notes       what was left out
+          notes       what was left out
+          pipeline    query (predict inside it), then one track per operator
+          windows     counters: throughput, p50, p99
+          profile: framework, profile: system, profile: serial    see `profiled`
+counters  what was sampled from outside; see `counters`
 """
 
 from __future__ import annotations
@@ -16,37 +18,43 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mlbundle.trace.columns import SliceColumns
+from mlbundle.trace.counters import write_counters
 from mlbundle.trace.flows import QUERY_TRACK, flow_chains
 from mlbundle.trace.perfetto import trace_writer
+from mlbundle.trace.profiled import write_profiles
 from mlbundle.trace.spans import LEVELS, merge_spans
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from mlbundle.trace.counters import SampleColumns
     from mlbundle.trace.perfetto import Process, TraceWriter, Track
+    from mlbundle.trace.profiled import ProfiledPass
     from mlbundle.trace.spans import SpanColumns
     from mlbundle.wire.events import Window
 
     RunPhase = tuple[str, int, int | None]
 
 _PHASE = "phase"
-_HOST_PID, _WORKER_PID = 1, 2
+_HOST_PID, _WORKER_PID, _COUNTERS_PID = 1, 2, 3
+# Flows of spans are numbered from 1 on, by chains, of which there are fewer than spans.
+_FIRST_PROFILED_FLOW = 1 << 32
 _MAX_NS = (1 << 63) - 1
 
 
 @dataclass(frozen=True)
 class TraceSummary:
-    """What was written: slices, links of flows, values of counters; `note` says what was left out."""
+    """What was written: slices, links of flows, values of counters; `notes` say what was left out."""
 
     slices: int
     flows: int
     counter_values: int
     size_bytes: int
-    note: str | None
+    notes: tuple[str, ...]
 
 
-def write_model_trace(
+def write_timeline(
     path: Path,
     *,
     host_phases: Sequence[RunPhase],
@@ -56,14 +64,16 @@ def write_model_trace(
     clocks_start: Mapping[str, int],
     clocks_end: Mapping[str, int],
     worker_phases: Sequence[RunPhase] = (),
-    truncated: str | None = None,
+    profiles: Sequence[ProfiledPass] = (),
+    samples: SampleColumns | None = None,
+    notes: Sequence[str] = (),
 ) -> TraceSummary:
     """Write `trace.pftrace.gz` of a run; the same input makes the same bytes.
 
     Phases are (name, start_ns, end_ns or None while it goes on). All times are ns on the host's CLOCK_MONOTONIC,
-    clocks are documents of `mlbundle.wire.clocks.clock_snapshot`. Raises StorageFailed.
+    clocks are documents of `mlbundle.wire.clocks.clock_snapshot`. `notes` say what was left out. Raises StorageFailed.
     """
-    facts = dict(attributes) | ({"note": truncated} if truncated else {})
+    facts = dict(attributes) | ({"note": "; ".join(notes)} if notes else {})
     merged = merge_spans(spans)
     with trace_writer(path, clocks_start) as writer:
         writer.attributes(facts)
@@ -72,12 +82,13 @@ def write_model_trace(
         _write_run(writer, host, host_phases, facts, (clocks_start["monotonic"], clocks_end["monotonic"]))
         _write_phases(writer, writer.track("phases", worker, rank=0), _in_order(worker_phases))
         flows = _write_spans(writer, writer.track("pipeline", worker, rank=2), merged)
-        if truncated:
-            end = _end_of_queries(merged, clocks_end["monotonic"])
-            writer.instant(writer.track("notes", worker, rank=1), truncated, end)
+        _write_notes(writer, worker, notes, _end_of_queries(merged, clocks_end["monotonic"]))
         values = _write_windows(writer, writer.track("windows", worker, rank=3), windows)
+        flows += write_profiles(writer, worker, list(profiles), first_rank=4, first_flow=_FIRST_PROFILED_FLOW)
+        if samples is not None:
+            values += write_counters(writer, writer.process("counters", pid=_COUNTERS_PID, rank=2), samples)
         writer.snapshot(clocks_end)
-    return TraceSummary(writer.slices_written, flows, values, path.stat().st_size, truncated)
+    return TraceSummary(writer.slices_written, flows, values, path.stat().st_size, tuple(notes))
 
 
 def _write_run(
@@ -138,6 +149,13 @@ def _write_spans(writer: TraceWriter, group: Track, spans: SpanColumns) -> int:
         writer.slices(writer.track(spans.strings[track], group, rank=rank), columns)
     linked = chain[chain > 0]
     return len(linked) - len(np.unique(linked))
+
+
+def _write_notes(writer: TraceWriter, worker: Process, notes: Sequence[str], end_ns: int) -> None:
+    if notes:
+        track = writer.track("notes", worker, rank=1)
+        for note in notes:
+            writer.instant(track, note, end_ns)
 
 
 def _end_of_queries(spans: SpanColumns, otherwise_ns: int) -> int:

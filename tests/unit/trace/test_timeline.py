@@ -11,8 +11,8 @@ import pytest
 from span_samples import recorded, spans_of
 
 from mlbundle.errors import StorageFailed
-from mlbundle.trace.model_level import write_model_trace
 from mlbundle.trace.spans import merge_spans
+from mlbundle.trace.timeline import write_timeline
 from mlbundle.wire.events import Window
 from mlbundle.worker.spans import SpanRecorder
 
@@ -36,7 +36,7 @@ def write(path: Path, **changed):
         "clocks_start": {"monotonic": T0, "realtime": 1_700_000_000_000_000_000, "boottime": T0 + 77},
         "clocks_end": {"monotonic": T0 + 9400, "realtime": 1_700_000_000_000_009_400, "boottime": T0 + 9477},
     }
-    return write_model_trace(path, **(given | changed))
+    return write_timeline(path, **(given | changed))
 
 
 def measured(path: Path, queries: int):
@@ -73,7 +73,7 @@ def test_the_run_and_its_phases(tmp_path: Path, judge) -> None:
     ]
     assert slices[0].args == ATTRIBUTES
     assert {s.category for s in slices} == {"phase"}
-    assert (summary.slices, summary.flows, summary.counter_values, summary.note) == (6, 0, 0, None)
+    assert (summary.slices, summary.flows, summary.counter_values, summary.notes) == (6, 0, 0, ())
     assert summary.size_bytes == (tmp_path / "t.gz").stat().st_size
     assert trace.losses() == {}
 
@@ -153,12 +153,12 @@ def test_the_queries_of_the_guide_answer(tmp_path: Path, judge) -> None:
 
 def test_what_is_left_out_is_said_where_it_ends(tmp_path: Path, judge) -> None:
     note = "the first 5 of 9000 queries are in the trace"
-    summary = write(tmp_path / "t.gz", spans=[measured(tmp_path / "a.npz", 5)], truncated=note)
+    summary = write(tmp_path / "t.gz", spans=[measured(tmp_path / "a.npz", 5)], notes=[note])
     slices = judge(tmp_path / "t.gz").slices()
     (said,) = [s for s in slices if s.track == "notes"]
     assert (said.name, said.ts, said.dur) == (note, T0 + 249, 0)
     assert slices[0].args["note"] == note
-    assert summary.note == note
+    assert summary.notes == (note,)
 
 
 def test_a_phase_that_never_ended_stays_open_and_so_does_the_run(tmp_path: Path, judge) -> None:
