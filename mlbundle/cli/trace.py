@@ -8,6 +8,9 @@ import click
 
 from mlbundle.cli import output, units
 from mlbundle.cli.params import complete_run
+from mlbundle.cli.trace_export import export
+from mlbundle.cli.trace_open import open_
+from mlbundle.cli.trace_query import query
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -42,3 +45,7 @@ def summary(run: str, output_format: str) -> None:
 def _cells(row: Mapping[str, Any]) -> tuple[Any, ...]:
     times = (units.duration(row[f"{name}_ns"]) for name in ("total", "mean", "p50"))
     return (row["pass"], row["step"], row["count"], *times)
+
+
+for _command in (open_, query, export):
+    command.add_command(_command)

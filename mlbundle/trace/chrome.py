@@ -1,0 +1,174 @@
+"""Chrome's trace events (JSON), for tools that know nothing newer.
+
+Format: "Trace Event Format", complete events (`X`), counters (`C`), metadata (`M`). Times are microseconds, written
+with all three decimals and counted from the first event: as doubles they would lose nanoseconds otherwise. Slices of a
+thread must nest, so those that overlap go to another thread of the same name.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from mlbundle.trace.nesting import assign_lanes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    from mlbundle.trace.export import RunColumns
+    from mlbundle.trace.samples import SampleColumns
+    from mlbundle.trace.spans import SpanColumns
+    from mlbundle.trace.tables import Table
+
+    Int64Array = NDArray[np.int64]
+
+_WORKER, _LAYERS, _KERNELS, _COUNTERS = 1, 2, 3, 4
+_PROCESSES = {_WORKER: "worker", _LAYERS: "layers", _KERNELS: "kernels", _COUNTERS: "counters"}
+_LAYER_FACTS = ("original_name", "type", "provider", "shape_in", "shape_out", "flops_source")
+_LAYER_NUMBERS = ("run", "index", "alloc_bytes", "param_bytes", "flops")
+_KERNEL_FACTS = ("kind", "device", "grid", "block")
+_KERNEL_NUMBERS = ("run", "layer_index", "correlation", "bytes")
+
+
+def chrome_events(columns: RunColumns, title: str) -> Iterator[bytes]:
+    """Yield a JSON document in pieces: its head, one event a line, its end."""
+    origin = _origin(columns)
+    head = {"title": title, "clock": "CLOCK_MONOTONIC", "first_event_ns": str(origin)}
+    yield f'{{"displayTimeUnit":"ns","otherData":{json.dumps(head)},"traceEvents":[\n'.encode()
+    comma = ""
+    for event in _events(columns, origin):
+        yield f"{comma}{event}\n".encode()
+        comma = ","
+    yield b"]}\n"
+
+
+def _origin(columns: RunColumns) -> int:
+    """Return when the first event of all tables began, in ns."""
+    starts = [table["start_ns"] for table in (columns.layers, columns.kernels) if table is not None]
+    if columns.spans is not None:
+        starts.append(columns.spans.start_ns)
+    if columns.samples is not None:
+        starts.append(columns.samples.t_ns)
+    return min((int(start.min()) for start in starts if len(start)), default=0)
+
+
+def _events(columns: RunColumns, origin: int) -> Iterator[str]:
+    for pid, name in _PROCESSES.items():
+        yield _metadata("process_name", pid, 0, name=name)
+        yield _metadata("process_sort_index", pid, 0, sort_index=pid)
+    if columns.spans is not None:
+        yield from _span_events(columns.spans, origin)
+    if columns.layers is not None:
+        yield from _layer_events(columns.layers, origin)
+    if columns.kernels is not None:
+        yield from _kernel_events(columns.kernels, origin)
+    if columns.samples is not None:
+        yield from _counter_events(columns.samples, origin)
+
+
+def _span_events(spans: SpanColumns, origin: int) -> Iterator[str]:
+    names = [json.dumps(text) for text in spans.strings]
+    name, query = spans.name.tolist(), spans.query.tolist()
+    tid = 0
+    for track in np.unique(spans.track).tolist():
+        rows = np.flatnonzero(spans.track == track)
+
+        def shown(row: int) -> tuple[str, str]:
+            return names[name[row]], "{}" if query[row] < 0 else f'{{"query":{query[row]}}}'
+
+        where = _Where(_WORKER, tid, spans.strings[track], origin)
+        tid += yield from _slices(where, rows, spans.start_ns, spans.duration_ns, shown)
+
+
+def _layer_events(layers: Table, origin: int) -> Iterator[str]:
+    shown = _shown(layers, _LAYER_FACTS, _LAYER_NUMBERS)
+    rows = np.arange(len(layers), dtype=np.int64)
+    where = _Where(_LAYERS, 0, "layers", origin)
+    yield from _slices(where, rows, layers["start_ns"], layers["duration_ns"], shown)
+
+
+def _kernel_events(kernels: Table, origin: int) -> Iterator[str]:
+    shown = _shown(kernels, _KERNEL_FACTS, _KERNEL_NUMBERS)
+    places = np.stack([kernels["device"], kernels["stream"]], axis=1)
+    tid = 0
+    for device, stream in np.unique(places, axis=0).tolist():
+        rows = np.flatnonzero((places == (device, stream)).all(axis=1))
+        label = f"{kernels.strings[device]} stream {stream}".strip()
+        where = _Where(_KERNELS, tid, label, origin)
+        tid += yield from _slices(where, rows, kernels["start_ns"], kernels["duration_ns"], shown)
+
+
+def _counter_events(samples: SampleColumns, origin: int) -> Iterator[str]:
+    names = [json.dumps(text) for text in samples.strings]
+    values = zip(samples.counter.tolist(), samples.t_ns.tolist(), samples.value.tolist(), strict=True)
+    for counter, t_ns, value in values:
+        if value == value and abs(value) != float("inf"):  # noqa: PLR0124 - JSON has no such numbers
+            yield (
+                f'{{"ph":"C","pid":{_COUNTERS},"tid":0,"name":{names[counter]},"ts":{_us(t_ns - origin)},'
+                f'"args":{{"value":{value!r}}}}}'
+            )
+
+
+class _Where(NamedTuple):
+    """The process and first thread of a track, its name, and what its times count from."""
+
+    pid: int
+    tid: int
+    name: str
+    origin: int
+
+
+def _slices(
+    where: _Where,
+    rows: Int64Array,
+    start_ns: Int64Array,
+    duration_ns: Int64Array,
+    shown: Callable[[int], tuple[str, str]],
+) -> Any:
+    """Yield the slices of a track, lane by lane; returns how many lanes there were."""
+    starts, durations = start_ns[rows], duration_ns[rows]
+    lanes = assign_lanes(starts, starts + durations)
+    count = int(lanes.max(initial=-1)) + 1
+    for lane in range(count):
+        tid = where.tid + lane
+        yield _metadata("thread_name", where.pid, tid, name=where.name)
+        yield _metadata("thread_sort_index", where.pid, tid, sort_index=tid)
+    for place in np.lexsort((-durations, starts, lanes)).tolist():
+        row = int(rows[place])
+        name, facts = shown(row)
+        yield (
+            f'{{"ph":"X","pid":{where.pid},"tid":{where.tid + int(lanes[place])},"name":{name},'
+            f'"ts":{_us(int(starts[place]) - where.origin)},"dur":{_us(int(durations[place]))},"args":{facts}}}'
+        )
+    return count
+
+
+def _shown(
+    table: Table, texts: tuple[str, ...], numbers: tuple[str, ...]
+) -> Callable[[int], tuple[str, str]]:
+    """Return a function of a row: its name as JSON, and what is known of it as a JSON object."""
+    names = table["name"].tolist()
+    strings = table.strings
+    words = {name: table[name].tolist() for name in texts}
+    values = {name: table[name].tolist() for name in numbers}
+
+    def shown(row: int) -> tuple[str, str]:
+        facts: dict[str, Any] = {name: strings[column[row]] for name, column in words.items()}
+        facts = {name: text for name, text in facts.items() if text}
+        facts |= {name: column[row] for name, column in values.items() if column[row] >= 0}
+        return json.dumps(strings[names[row]]), json.dumps(facts)
+
+    return shown
+
+
+def _metadata(kind: str, pid: int, tid: int, **arguments: Any) -> str:
+    return json.dumps({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": arguments})
+
+
+def _us(nanoseconds: int) -> str:
+    """Return microseconds with three decimals, exactly."""
+    return f"{nanoseconds // 1000}.{nanoseconds % 1000:03d}"

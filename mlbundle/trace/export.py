@@ -1,0 +1,187 @@
+"""A run's trace for other tools: a copy, Chrome's JSON, or its columns as CSV."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.bundle.output import already_there, publish, temporary_beside
+from mlbundle.errors import UsageError
+from mlbundle.files import replacing, storage_failed
+from mlbundle.trace.chrome import chrome_events
+from mlbundle.trace.samples import load_samples
+from mlbundle.trace.spans import LEVELS, load_spans
+from mlbundle.trace.stored import check_trace, unpacked
+from mlbundle.trace.tables import KERNELS, LAYERS, load_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from mlbundle.trace.samples import SampleColumns
+    from mlbundle.trace.spans import SpanColumns
+    from mlbundle.trace.tables import Table
+
+_GZIP_LEVEL = 6
+_CHUNK_ROWS = 1 << 14
+
+
+@dataclass(frozen=True)
+class RunColumns:
+    """The columns of a run; None for a table that the run does not have."""
+
+    spans: SpanColumns | None
+    layers: Table | None
+    kernels: Table | None
+    samples: SampleColumns | None
+
+
+@dataclass(frozen=True)
+class Exported:
+    """A file that was written; `rows` of a table, or events."""
+
+    path: Path
+    size_bytes: int
+    rows: int | None
+
+
+def load_columns(folder: Path) -> RunColumns:
+    """Read the tables that a run's folder has. Raises ProtocolBroken for one that is damaged."""
+
+    def present(name: str, load: Any, *arguments: Any) -> Any:
+        path = folder / f"{name}.npz"
+        return load(path, *arguments) if path.is_file() else None
+
+    return RunColumns(
+        spans=present("spans", load_spans),
+        layers=present("layers", load_table, LAYERS),
+        kernels=present("kernels", load_table, KERNELS),
+        samples=present("samples", load_samples),
+    )
+
+
+def export_perfetto(trace: Path, destination: Path, *, force: bool) -> Exported:
+    """Copy a trace; as it is for a name that ends in `.gz`, else without its compression.
+
+    Raises IntegrityError, UsageError when the file is there and `force` is not set, StorageFailed.
+    """
+    _refuse_existing(destination, force=force)
+    with _new_file(destination, force=force) as stream:
+        if destination.suffix == ".gz":
+            check_trace(trace)
+            with trace.open("rb") as source:
+                shutil.copyfileobj(source, stream)
+        else:
+            for piece in unpacked(trace):
+                stream.write(piece)
+    return Exported(destination, destination.stat().st_size, None)
+
+
+def export_chrome(columns: RunColumns, destination: Path, *, title: str, force: bool) -> Exported:
+    """Write the columns as Chrome's trace events; compressed for a name that ends in `.gz`. Raises as above."""
+    _refuse_existing(destination, force=force)
+    count = 0
+    with _new_file(destination, force=force) as stream:
+        packed = destination.suffix == ".gz"
+        target: Any = gzip.GzipFile("", "wb", _GZIP_LEVEL, stream, mtime=0) if packed else stream
+        for number, line in enumerate(chrome_events(columns, title)):
+            target.write(line)
+            count = number
+        if packed:
+            target.close()
+    return Exported(destination, destination.stat().st_size, max(0, count - 1))
+
+
+def export_csv(columns: RunColumns, folder: Path, *, force: bool) -> list[Exported]:
+    """Write a CSV file for each table into a folder, names in place of numbers; each file whole or not at all.
+
+    Raises UsageError when a file is there and `force` is not set, StorageFailed.
+    """
+    tables = _tables(columns)
+    targets = {name: folder / f"{name}.csv" for name in tables}
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(
+            f"{folder} is no folder", hint="CSV makes a file for each table: name a folder with -o"
+        )
+    for target in targets.values():
+        _refuse_existing(target, force=force)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise storage_failed(error, folder) from error
+    written = []
+    for name, (header, rows, count) in tables.items():
+        with replacing(targets[name]) as stream:
+            text = io.TextIOWrapper(stream, "utf-8", newline="", write_through=True)
+            writer = csv.writer(text, lineterminator="\n")
+            writer.writerow(header)
+            writer.writerows(rows)
+            text.detach()
+        written.append(Exported(targets[name], targets[name].stat().st_size, count))
+    return written
+
+
+_Rows = tuple["Sequence[str]", "Iterable[Sequence[Any]]", int]
+
+
+def _tables(columns: RunColumns) -> dict[str, _Rows]:
+    """Return header, rows and count of each table that is there."""
+    found: dict[str, _Rows] = {}
+    if columns.spans is not None:
+        found["spans"] = _span_rows(columns.spans)
+    for table in (columns.layers, columns.kernels):
+        if table is not None:
+            found[table.kind.name] = _table_rows(table)
+    if columns.samples is not None:
+        samples = columns.samples
+        names = [samples.strings[index] for index in samples.counter.tolist()]
+        rows = zip(names, samples.t_ns.tolist(), samples.value.tolist(), strict=True)
+        found["samples"] = (("counter", "t_ns", "value"), rows, len(samples))
+    return found
+
+
+def _span_rows(spans: SpanColumns) -> _Rows:
+    header = ("pass", "level", "track", "name", "start_ns", "duration_ns", "parent", "query")
+    texts = spans.strings
+    columns = (
+        spans.pass_number.tolist(),
+        [LEVELS[level] for level in spans.level.tolist()],
+        [texts[index] for index in spans.track.tolist()],
+        [texts[index] for index in spans.name.tolist()],
+        *(column.tolist() for column in (spans.start_ns, spans.duration_ns, spans.parent, spans.query)),
+    )
+    return header, zip(*columns, strict=True), len(spans)
+
+
+def _table_rows(table: Table) -> _Rows:
+    names = ("pass", *table.kind.columns)
+    columns = [table.texts(name) if name in table.kind.texts else table[name].tolist() for name in names]
+    return names, zip(*columns, strict=True), len(table)
+
+
+@contextmanager
+def _new_file(destination: Path, *, force: bool) -> Iterator[BinaryIO]:
+    """Write a file that appears whole or not at all."""
+    with temporary_beside(destination) as (temporary, descriptor):
+        try:
+            with os.fdopen(os.dup(descriptor), "wb") as stream:
+                yield stream
+                stream.flush()
+                os.fsync(descriptor)
+        except OSError as error:
+            raise storage_failed(error, destination) from error
+        publish(temporary, destination, overwrite=force)
+
+
+def _refuse_existing(destination: Path, *, force: bool) -> None:
+    if destination.exists() and not force:
+        raise already_there(destination)
+    if destination.is_dir():
+        raise UsageError(f"{destination} is a folder", hint="name a file with -o")
