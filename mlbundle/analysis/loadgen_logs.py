@@ -82,6 +82,15 @@ def read_detail_log(path: Path) -> DetailLog:
     )
 
 
+def read_messages(path: Path) -> Iterator[str]:
+    """Yield what LoadGen says in sentences, in order. Raises LogUnreadable, OSError."""
+    for line in _lines(path):
+        if line.startswith(_MARK):
+            entry = _entry(line[len(_MARK) :])
+            if entry.get("key") == "generic_message":
+                yield _said(entry.get("value"))
+
+
 def read_accuracy_log(path: Path) -> Iterator[tuple[int, str]]:
     """Yield (sample, the bytes of its answer in hex) of an accuracy log. Raises LogUnreadable, OSError."""
     for line in _lines(path):

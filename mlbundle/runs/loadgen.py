@@ -9,8 +9,11 @@ from mlbundle.analysis.loadgen_logs import DetailLog, LogUnreadable, read_accura
 from mlbundle.errors import ProtocolBroken
 from mlbundle.runs.folder import JOB
 from mlbundle.runs.loadgen_compliance import compliance_of
+from mlbundle.runs.loadgen_peak import peak_of
 from mlbundle.runs.measured import count, not_said, number
 from mlbundle.runs.results import Collected
+from mlbundle.runs.tokens import by_token, tokens_of_loadgen
+from mlbundle.wire.passes import performance_passes
 from mlbundle.wire.scenarios import BY_NAME
 
 if TYPE_CHECKING:
@@ -47,7 +50,8 @@ _HOW_CLOSED = (
 
 def collect(folder: Path, results: Mapping[str, Result], options: Mapping[str, Any]) -> Collected:
     """Return the result of a LoadGen scenario from its logs. Raises ProtocolBroken where they are not LoadGen's."""
-    said = results.get("loadgen:performance")
+    # After a search for the peak the first of several tests that confirms it speaks.
+    said = next((results[name] for name in performance_passes(options) if name in results), None)
     if said is None:
         raise ProtocolBroken(
             "the worker finished without a result", hint="see worker.log in the run's folder"
@@ -64,6 +68,8 @@ def collect(folder: Path, results: Mapping[str, Result], options: Mapping[str, A
     )
     reasons = [*_gates(log, options, duration_s), *_samples_missing(folder, results)]
     reasons += [f"{test} failed: {found['why']}" for test, found in compliance.items() if not found["passed"]]
+    extra, peak_reasons = _extra(folder, log, options)
+    reasons += peak_reasons
     result["loadgen"] = {
         "scenario": scenario,
         "valid": log.valid,
@@ -80,6 +86,7 @@ def collect(folder: Path, results: Mapping[str, Result], options: Mapping[str, A
         "predicted_memory_bytes": count(values, "predicted_memory_bytes"),
         "loaded_samples": count(values, "loaded_samples", least=1),
         "compliance": compliance,
+        **extra,
     }
     if scenario == "Server":
         result["loadgen"]["issue"] = _issue(values)
@@ -93,6 +100,18 @@ def collect(folder: Path, results: Mapping[str, Result], options: Mapping[str, A
         peak_memory_bytes=count(values, "peak_memory_bytes"),
         reasons=reasons,
     )
+
+
+def _extra(folder: Path, log: DetailLog, options: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Return what only some results have: the limits of tokens, the peak; and why there is no peak."""
+    found: dict[str, Any] = {}
+    if by_token(log.values) and log.values.get("effective_scenario") == "Server":
+        limits = {name: number(log.values, f"requested_server_{name}_latency") for name in ("ttft", "tpot")}
+        found["token_limits_ns"] = limits
+    if not options.get("find_peak"):
+        return found, []
+    found["peak"], reasons = peak_of(folder, log)
+    return found, reasons
 
 
 def read_log(folder: Path, kind: str) -> DetailLog:
@@ -149,6 +168,7 @@ def _common(log: DetailLog, scenario: str, duration_s: float, values: Mapping[st
             "how": _HOW.get(scenario, _HOW_CLOSED),
         },
         "warm_up": {"queries": int(pilot["queries"]), "settled": bool(pilot["settled"])},
+        **tokens_of_loadgen(found),
     }
 
 

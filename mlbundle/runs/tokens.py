@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 _LOADGEN_PERCENTILES = {"p50": "50.00", "p90": "90.00", "p99": "99.00"}
 # LoadGen says so of a test with latencies of tokens; there is no effective_ of it.
-_BY_TOKEN = "requested_use_token_latencies"
+_MEASURED_TOKENS = "requested_use_token_latencies"
 
 
 def tokens_of(folder: Path, found: PassFindings) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _summary(times_ns: Any) -> dict[str, float]:
 
 def by_token(values: Mapping[str, Any]) -> bool:
     """Return whether a test of LoadGen measured tokens, by its detail log."""
-    return values.get(_BY_TOKEN) is True
+    return values.get(_MEASURED_TOKENS) is True
 
 
 def tokens_of_loadgen(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Iterator
+from typing import TYPE_CHECKING, Any, Iterator, Mapping
 
 from mlbundle.wire.scenarios import BY_NAME
 
@@ -17,7 +17,13 @@ MOST_FOLDERS = 100
 # Folders are for other passes too.
 MOST_BATCH_SIZES = 62
 _FOLDER = re.compile(r"passes/([0-9]{2})-")
-LOADGEN_KINDS = ("performance", "accuracy", "TEST01", "TEST04")
+# So often a search for the peak begins, each time at a lower rate, until one finds it; and so often what was found is
+# measured, each time at a lower rate, until that confirms it.
+PEAK_SEARCHES, PEAK_ATTEMPTS = 3, 3
+PEAK_KINDS = tuple("peak-{}".format(number) for number in range(PEAK_SEARCHES))
+# All attempts but the last have logs of their own; that is the performance test.
+UNCONFIRMED_KINDS = tuple("unconfirmed-{}".format(number) for number in range(PEAK_ATTEMPTS - 1))
+LOADGEN_KINDS = ("performance", "accuracy", "TEST01", "TEST04", *PEAK_KINDS, *UNCONFIRMED_KINDS)
 LOADGEN_FILES = (
     "mlperf_log_summary.txt",
     "mlperf_log_detail.txt",
@@ -44,10 +50,21 @@ def passes_of(job: Job) -> list[str]:
     if spec is not None and spec.loadgen is not None:
         tests = ["loadgen:{}".format(name) for name in options.get("compliance") or ()]
         checked = ["loadgen:accuracy"] if job.accuracy is not None else []
-        return ["loadgen:performance", *profiles_of(job), *checked, *tests]
+        return [*performance_passes(options), *profiles_of(job), *checked, *tests]
     if spec is not None and spec.name == "cold-start":
         return ["cold-start:{}".format(number) for number in range(repeats)] + accuracy
     return ["measure", *("repeat:{}".format(number) for number in range(1, repeats)), *accuracy]
+
+
+def performance_passes(options: Mapping[str, Any]) -> list[str]:
+    """Return the names of the passes that lead to LoadGen's performance result: one, or searches and confirmations.
+
+    Of those the first that finds and the first that confirms is the last: the others after it do nothing.
+    """
+    if not options.get("find_peak"):
+        return ["loadgen:performance"]
+    again = ["loadgen:performance:{}".format(attempt) for attempt in range(1, PEAK_ATTEMPTS)]
+    return [*("loadgen:{}".format(kind) for kind in PEAK_KINDS), "loadgen:performance", *again]
 
 
 def profiles_of(job: Job) -> list[str]:

@@ -1,7 +1,7 @@
 """Answers that come token by token: when the first token of each was there, and how many came.
 
 A predictor that can answer so has `generate(handle, batch)`: an iterator over a batch of one sample. It gives
-something whenever a token is there (what, is of no matter) and ends with `return outputs`, as `predict` would give them.
+something whenever a token is there (what, does not matter) and ends with `return outputs`, as `predict` gives them.
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ import numpy as np
 
 from mlbundle.wire import events
 from mlbundle.wire.job import Job
-from mlbundle.wire.passes import LOADGEN_FILES, OUTPUTS
+from mlbundle.wire.passes import LOADGEN_FILES, OUTPUTS, PEAK_KINDS
 from mlbundle.worker.emit import Emitter
 from mlbundle.worker.errors import EXIT_OF_FAULT, WorkerError
-from mlbundle.worker.loadgen import accuracy
+from mlbundle.worker.loadgen import accuracy, peak, tokens
 from mlbundle.worker.loadgen.compliance import TESTS, audit_config
 from mlbundle.worker.loadgen.issue import THREAD, choose_issue
 from mlbundle.worker.loadgen.library import load_loadgen
@@ -59,25 +59,66 @@ def run(job: Job, emitter: Emitter, name: str) -> None:
 class _Test:
     def __init__(self, job: Job, emitter: Emitter, name: str) -> None:
         self._job, self._emitter, self._name = job, emitter, name
-        self._kind = name.partition(":")[2]
+        # A performance test after a search for the peak may come several times.
+        self._kind, _, attempt = name.partition(":")[2].partition(":")
+        self._attempt = int(attempt or 0)
+        self._options = job.scenario.get("options") or {}
+        self._searches = self._kind in PEAK_KINDS
+        self._peak: peak.Peak | None = None
         self._folder = os.path.join(job.paths["scratch"], "loadgen", self._kind)
 
     def run(self) -> None:
-        """Load, pilot, test, send."""
+        """Load, pilot, test, send; nothing where an earlier test has found the peak, or confirmed it."""
+        if self._options.get("find_peak"):
+            self._peak = peak.Peak.load(self._job.paths["scratch"])
+            if self._is_over():
+                return
         self._emitter.phase("load", "begun")
         loadgen = load_loadgen()
         self._session = Session(self._job)
         self._wanted = wanted_of(self._job, len(self._session.dataset))
+        if self._peak is not None and not self._searches:
+            self._wanted = replace(self._wanted, rate_per_s=self._peak.rate_per_s)
+        self._by_token = tokens.wants_tokens(self._job, self._session)
         self._count = performance_count(self._session, self._job.limits.memory_bytes)
         require_samples(self._wanted, self._count, len(self._session.dataset))
         # More than are there: the last is told as the others are, and there is no other end.
         progress = SampleProgress(self._emitter, "load", self._count + 1)
-        self._samples = Samples(self._session, self._window(), progress.tell)
+        samples = tokens.TokenSamples if self._by_token else Samples
+        self._samples = samples(self._session, self._window(), progress.tell)
         self._emitter.phase("load", "done")
         pilot, hints = self._expect()
+        if self._searches:
+            rate = peak.first_rate(self._peak, self._options, hints.rate_per_s)
+            self._wanted, hints = (
+                peak.trial_of(self._wanted, rate, self._options),
+                replace(hints, rate_per_s=rate),
+            )
         sut = self._run_test(loadgen, pilot, hints)
-        self._send(pilot, hints, sut)
+        if self._searches:
+            found = peak.found_in(self._folder, hints.rate_per_s, self._options)
+            found.save(self._job.paths["scratch"])
+            self._send_logs()
+        elif self._has_last_word():
+            self._send(pilot, hints, sut)
         self._session.close()
+
+    def _is_over(self) -> bool:
+        """Return whether there is nothing left to do for a search, or for a test of what it found."""
+        if self._peak is None:
+            return False
+        return self._peak.searched if self._searches else self._kind == "performance" and self._peak.settled
+
+    def _has_last_word(self) -> bool:
+        """Return whether a test is the result; a peak that it does not confirm is left to the next one, lowered."""
+        if self._peak is None or self._kind != "performance":
+            return True
+        after = self._peak.after(valid=peak.was_valid(self._folder), attempt=self._attempt)
+        after.save(self._job.paths["scratch"])
+        if after.settled:
+            return True
+        self._send_logs("unconfirmed-{}".format(self._attempt))
+        return False
 
     def _window(self) -> int:
         return self._wanted.samples_per_query if self._wanted.scenario == "MultiStream" else 1
@@ -96,7 +137,7 @@ class _Test:
 
     def _pilot(self) -> Pilot:
         path = os.path.join(self._job.paths["scratch"], _PILOT_FILE)
-        if self._kind != "performance":
+        if self._kind != "performance" and not self._searches:
             with open(path, encoding="utf-8") as stream:
                 return Pilot.from_document(json.load(stream))
         self._emitter.phase("warm-up", "begun")
@@ -169,7 +210,7 @@ class _Test:
         return self._session.prepare(add_batch_axis([self._session.pipeline.prepare(0)]))
 
     def _run_test(self, loadgen: Any, pilot: Pilot, hints: Hints) -> SystemUnderTest:
-        phase = "accuracy" if self._kind == "accuracy" else "measure"
+        phase = "accuracy" if self._kind == "accuracy" else "warm-up" if self._searches else "measure"
         os.makedirs(self._folder, exist_ok=True)
         total = float(len(self._session.dataset)) if phase == "accuracy" else expected_s(self._wanted, hints)
         signs = Signs(self._emitter, phase, total, "samples" if phase == "accuracy" else "s")
@@ -179,13 +220,21 @@ class _Test:
         sut = SystemUnderTest(loadgen, self._samples, signs, self._fail, self._payloads)
         settings = self._settings(loadgen, hints)
         self._emitter.phase(phase, "begun")
-        issue = self._issue(sut, pilot)
+        if self._by_token:
+            answers = tokens.Answers(self._session, self._samples, signs, self._payloads)
+            issue = self._aside(sut, sut.guarded(answers.callback(loadgen)), pilot)
+        else:
+            issue = self._issue(sut, pilot)
         waiting = None
         if self._wanted.scenario == "Server" and hints.rate_per_s < BUSY_RATE_PER_S:
             waiting = WaitingSigns(signs)
             issue = waiting.watching(issue)
         with quiet_interpreter():
-            self._start(loadgen, settings, issue, sut.flush)
+            if self._searches:
+                self._start(loadgen, settings, issue, peak.end_of_trial(self._fail))
+                sut.flush()
+            else:
+                self._start(loadgen, settings, issue, sut.flush)
             sut.finish()
         if waiting is not None:
             waiting.stop()
@@ -197,7 +246,10 @@ class _Test:
             return sut.chunks(pilot.batch)
         if self._wanted.scenario == "MultiStream":
             return sut.batches()
-        return sut.aside(sut.single()) if pilot.issue == THREAD else sut.single()
+        return self._aside(sut, sut.single(), pilot)
+
+    def _aside(self, sut: SystemUnderTest, issue: Callable[..., None], pilot: Pilot) -> Callable[..., None]:
+        return sut.aside(issue) if pilot.issue == THREAD else issue
 
     def _settings(self, loadgen: Any, hints: Hints) -> Any:
         """Return the settings of the test: MLCommons' embedded configuration, then what is wanted and expected."""
@@ -217,6 +269,10 @@ class _Test:
         settings.offline_expected_qps = hints.rate_per_s
         if wanted.target_latency_s is not None:
             settings.server_target_latency_ns = round(wanted.target_latency_s * 1e9)
+        if self._by_token:
+            tokens.set_up(settings, self._job)
+        if self._searches:
+            peak.set_up(loadgen, settings, hints.rate_per_s)
         return settings
 
     def _start(
@@ -317,7 +373,7 @@ class _Test:
         np.savez(buffer, **arrays)
         self._emitter.file(OUTPUTS, buffer.getvalue())
 
-    def _send_logs(self) -> None:
+    def _send_logs(self, kind: str | None = None) -> None:
         """Send LoadGen's files as they are; one that is empty says nothing."""
         for file_name in LOADGEN_FILES:
             path = os.path.join(self._folder, file_name)
@@ -328,4 +384,4 @@ class _Test:
                 mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as content,
                 memoryview(content) as view,
             ):
-                self._emitter.file("loadgen/{}/{}".format(self._kind, file_name), view)
+                self._emitter.file("loadgen/{}/{}".format(kind or self._kind, file_name), view)

@@ -25,7 +25,7 @@ START_SHARE = 0.5
 # A search that found nothing is followed by one from this share of its rate on.
 LOWER = 0.1
 PRECISION = 0.02
-STEP_DOWN = 0.95
+STEP_DOWN = 0.9
 # A trial lasts as long as one of these wants it, and no longer than the test itself.
 TRIAL_S, TRIAL_QUERIES, TRIAL_TARGETS = 2.0, 1000, 20
 _LIMITS = ("target_latency_s", "ttft_latency_s", "tpot_latency_s")
