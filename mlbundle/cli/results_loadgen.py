@@ -33,7 +33,10 @@ def lines(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     if not found:
         return []
     verdict = "VALID" if found["valid"] else "INVALID"
-    shown = [("loadgen", f"{found['scenario']} {verdict}  {_headline(found)}".rstrip())]
+    headline = _headline(found, by_token="tokens" in result)
+    shown = [("loadgen", f"{found['scenario']} {verdict}  {headline}".rstrip())]
+    if "peak" in found:
+        shown.append(("peak", _peak(found["peak"])))
     if not found["submission_valid"]:
         shown.append(("", "; ".join(found["submission_reasons"])))
     for test, outcome in found["compliance"].items():
@@ -41,9 +44,19 @@ def lines(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [*shown, *(("warning", text) for text in found["warnings"])]
 
 
-def _headline(found: Mapping[str, Any]) -> str:
+def _peak(peak: Mapping[str, Any]) -> str:
+    tried = f"({len(peak['trials'])} rates tried)"
+    if peak["rate_per_s"] is not None:
+        return f"{units.rate(peak['rate_per_s'])}, confirmed {tried}"
+    if peak["found_per_s"] is not None:
+        return f"none confirmed: LoadGen found {units.rate(peak['found_per_s'])} {tried}"
+    return f"none found {tried}"
+
+
+def _headline(found: Mapping[str, Any], *, by_token: bool) -> str:
     key, name, write = _HEADLINES[found["scenario"]]
-    estimate, called = _ESTIMATES.get(found["scenario"], (key, name))
+    # Where LoadGen measures tokens, its estimates are of them.
+    estimate, called = (key, name) if by_token else _ESTIMATES.get(found["scenario"], (key, name))
     if _is_positive(found["result"].get(estimate)):
         key, name = estimate, called
     value = found["result"].get(key)
