@@ -47,7 +47,7 @@ def write_trace(folder: Path, plan: RunPlan, findings: Findings, timeline: Timel
     from mlbundle.trace.tables import KERNELS, LAYERS, save_table
     from mlbundle.trace.timeline import write_timeline
 
-    spans = _spans(folder, findings.clock_offset_ns)
+    spans = load_all_spans(folder, findings.clock_offset_ns)
     save_spans(folder / "spans.npz", spans)
     findings.files["spans"] = "spans.npz"
     tables = {}
@@ -63,11 +63,11 @@ def write_trace(folder: Path, plan: RunPlan, findings: Findings, timeline: Timel
     profiled, measured = profiled_passes(timeline.profiles, spans, tables["layers"], tables["kernels"])
     write_timeline(
         folder / TRACE,
-        host_phases=[phase for phase in phases if phase[0] not in _WORKER_PHASES],
-        worker_phases=[phase for phase in phases if phase[0] in _WORKER_PHASES],
+        host_phases=[phase for phase in phases if phase[0] not in WORKER_PHASES],
+        worker_phases=[phase for phase in phases if phase[0] in WORKER_PHASES],
         spans=[measured],
         windows=timeline.windows,
-        attributes=_attributes(plan),
+        attributes=trace_attributes(plan),
         clocks_start=timeline.clocks[0],
         clocks_end=timeline.clocks[1],
         profiles=profiled,
@@ -77,7 +77,7 @@ def write_trace(folder: Path, plan: RunPlan, findings: Findings, timeline: Timel
     findings.files["trace"] = TRACE
 
 
-def _spans(folder: Path, clock_offset_ns: int) -> SpanColumns:
+def load_all_spans(folder: Path, clock_offset_ns: int) -> SpanColumns:
     """Return the spans of all passes on the host's clock; `pass` is the number of the pass's folder."""
     from mlbundle.trace.spans import load_spans, merge_spans
 
@@ -97,7 +97,7 @@ def _left_out(findings: Findings, timeline: Timeline) -> list[str]:
     return [f"the first {timeline.traced_queries} of {queries} queries are in the trace"]
 
 
-_WORKER_PHASES = ("load", "warm-up", "measure", "profile", "accuracy")
+WORKER_PHASES = ("load", "warm-up", "measure", "profile", "accuracy")
 
 
 def clock_offset_ns(worker: Mapping[str, int], host: Mapping[str, int]) -> int:
@@ -114,7 +114,8 @@ def clock_offset_ns(worker: Mapping[str, int], host: Mapping[str, int]) -> int:
     return 0 if abs(offset) < _SAME_CLOCK_NS else offset
 
 
-def _attributes(plan: RunPlan) -> dict[str, str]:
+def trace_attributes(plan: RunPlan) -> dict[str, str]:
+    """Return what a trace says of its run as a whole."""
     image = plan.image
     return {
         "run_id": plan.run_id,

@@ -14,10 +14,11 @@ from mlbundle.analysis.claims import check_accuracy, validity_reasons
 from mlbundle.errors import EnvironmentLacks, MlbundleError, ProtocolBroken, StorageFailed, internal_error
 from mlbundle.manifest.framework import distribution_names
 from mlbundle.manifest.versions import VersionConstraint
-from mlbundle.runs.collect import Timeline, clock_offset_ns, write_trace
+from mlbundle.runs.collect import Timeline, clock_offset_ns, trace_attributes, write_trace
 from mlbundle.runs.environment import Surroundings
 from mlbundle.runs.folder import JOB, WORKER_LOG, RunFolder, read_record
 from mlbundle.runs.measured import read_accuracy
+from mlbundle.runs.partial_trace import write_partial_trace
 from mlbundle.runs.profiles import profiles_document, read_profiles
 from mlbundle.runs.queue import MachineLock
 from mlbundle.runs.record import Findings, build_record
@@ -270,6 +271,8 @@ class Execution:
             self._findings.result, self._findings.accuracy, self._findings.outputs = {}, None, {}
             self._findings.seen = seen_of(folder.path)
             self._findings.passes = passes_of_folder(folder.path)
+            if self._plan.options.trace_level != "none":
+                self._findings.files |= write_partial_trace(folder.path, trace_attributes(self._plan))
         self._findings.phases_s = self._phases.seconds()
         self.record = build_record(self._plan, status, self._findings)
         folder.write_record(self.record)

@@ -11,6 +11,7 @@ from mlbundle.errors import EngineUnavailable, StorageFailed
 from mlbundle.files import write_atomically
 from mlbundle.runs.execute import DATABASE
 from mlbundle.runs.folder import EVENTS, JOB, RECORD, owned, run_folders
+from mlbundle.runs.partial_trace import attributes_of_folder, write_partial_trace
 from mlbundle.runs.record import partial_record
 from mlbundle.store.database import RunDatabase
 
@@ -39,7 +40,10 @@ def _close(folder: Path, settings: Settings) -> bool:
     with owned(folder) as ours:
         if not ours or (folder / RECORD).exists():
             return False
-        record = partial_record(folder.name, _job(folder), _first_event(folder), folder)
+        job = _job(folder)
+        record = partial_record(folder.name, job, _first_event(folder), folder)
+        if job.get("trace_level", "none") != "none":
+            record["files"] = write_partial_trace(folder, attributes_of_folder(folder.name, job))
         write_atomically(folder / RECORD, json.dumps(record, indent=2).encode())
     with suppress(StorageFailed):
         RunDatabase(settings.data_dir / DATABASE).add(record)

@@ -99,12 +99,12 @@ def passes_of_folder(folder: Path, headline: str = "") -> list[dict[str, Any]]:
 
 def _seen(folder: Path) -> _Seen:
     seen = _Seen()
-    for event in _events(folder):
+    for event in events_of(folder):
         seen.take(event)
     return seen
 
 
-def _events(folder: Path) -> Iterator[Event]:
+def events_of(folder: Path) -> Iterator[Event]:
     """Yield the events that were written down whole: the last line may have been cut."""
     with suppress(OSError), (folder / EVENTS).open("rb") as stream:
         while line := stream.readline(_MOST_LINE_BYTES):
