@@ -13,6 +13,7 @@ WINDOW_NS = 100_000_000
 SETTLED_WINDOWS, SETTLED_SPREAD = 3, 0.05
 # Batches that are tried for Offline.
 BATCHES = (1, 4, 16, 64, 256)
+_MOST_WORSE = 2
 
 
 def run_pilot(
@@ -59,9 +60,14 @@ def _settled(medians: Sequence[int]) -> bool:
 def run_offline_pilot(
     samples: Samples, indices: Sequence[int], most_s: float, tell: Callable[[], None]
 ) -> Pilot:
-    """Return the pilot of the batch size that answers most samples a second; doubling twice at a time, to a maximum."""
+    """Return the pilot of the batch size that answers most samples a second; doubling twice at a time, to a maximum.
+
+    It ends where two sizes in a row are no better: the first batch may be worse than single samples, as it has to be
+    put together.
+    """
     sizes = [size for size in BATCHES if samples.batches or size == 1]
     best: Pilot | None = None
+    worse = 0
     for size in sizes:
         queries = [
             [indices[(start + i) % len(indices)] for i in range(size)] for start in range(0, 4 * size, size)
@@ -70,8 +76,11 @@ def run_offline_pilot(
         call = samples.gathered if size > 1 else samples.answer
         found = run_pilot(call, queries, most_s / len(sizes), tell)
         found = Pilot(**{**vars(found), "batch": size})
-        if best is not None and found.mean_ns / size > best.mean_ns / best.batch:
+        if best is None or found.median_ns / size <= best.median_ns / best.batch:
+            best, worse = found, 0
+            continue
+        worse += 1
+        if worse == _MOST_WORSE:
             break
-        best = found
     assert best is not None
     return best

@@ -227,9 +227,13 @@ class SystemUnderTest:
             self._signs.done,
         )
 
+        one_by_one = self._one_by_one(least)
+
         def run(ids: Sequence[int], indices: Sequence[int]) -> None:
-            size = most if samples.batches else 1
-            total, told = len(ids), 0
+            if most == 1 or not samples.batches:
+                one_by_one(ids, indices)
+                return
+            size, total, told = most, len(ids), 0
             for start in range(0, total, size):
                 end = min(start + size, total)
                 ask(indices[start:end])
@@ -237,6 +241,19 @@ class SystemUnderTest:
                     complete(responses(ids[told:end]))
                     told = end
                 done(end - start)
+
+        return run
+
+    def _one_by_one(self, least: int) -> Callable[[Sequence[int], Sequence[int]], None]:
+        complete, responses, done = self._complete, self._responses.of, self._signs.done
+        answer = self._samples.answer_one
+
+        def run(ids: Sequence[int], indices: Sequence[int]) -> None:
+            for start in range(0, len(ids), least):
+                for index in indices[start : start + least]:
+                    answer(index)
+                    done(1)
+                complete(responses(ids[start : start + least]))
 
         return run
 
