@@ -302,7 +302,7 @@ def _samples_missing(folder: Path, results: Mapping[str, Result]) -> list[str]:
     # The last query of several samples is filled up with some that LoadGen had before.
     again = len(indices) - wanted
     most_again = count(log.values, "effective_samples_per_query", least=1) - 1
-    if set(indices) != set(range(wanted)) or again > (most_again if again < wanted else 0):
+    if set(indices) != set(range(wanted)) or again > most_again:
         reasons.append(
             f"the accuracy run has {len(set(indices))} of {wanted} samples, {len(indices)} answers"
         )
