@@ -82,8 +82,10 @@ def show(run: str, environment: bool, output_format: str) -> None:
     from mlbundle.cli.record_views import show_environment
     from mlbundle.config import load_settings
     from mlbundle.runs.catalog import show_run
+    from mlbundle.runs.recover import recover_left_runs
 
     settings = load_settings()
+    recover_left_runs(settings)
     record = show_run(settings, run)
     if output_format == "json":
         output.document(_environment_part(record) if environment else record)
