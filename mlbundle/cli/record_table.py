@@ -12,6 +12,7 @@ from mlbundle.cli import (
     results_loadgen,
     results_pipeline,
     results_poisson,
+    results_profiles,
     results_tokens,
     units,
 )
@@ -75,6 +76,7 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
     folder = settings.runs_dir / record["run_id"]
     if record["status"] != "completed":
         lines.append(("log", str(folder / "worker.log")))
+    lines += results_profiles.lines(record.get("profiles") or [])
     if "trace" in record["files"]:
         lines.append(("trace", str(folder / record["files"]["trace"])))
     lines += [("warning", warning["message"]) for warning in record["environment"].get("warnings") or []]

@@ -1,0 +1,36 @@
+"""Lines of the result table about the passes that profiled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mlbundle.cli import units
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+def lines(profiles: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return what was seen to each depth, what the profiler cost, and what a reader has to know."""
+    found = []
+    for number, profile in enumerate(profiles):
+        found.append(("profile" if number == 0 else "", f"{profile['level']}: {_seen(profile)}"))
+        found += [("", f"  {note}") for note in profile.get("notes", ())]
+    return found
+
+
+def _seen(profile: Mapping[str, Any]) -> str:
+    if profile.get("missing"):
+        return "failed, the events and worker.log say why"
+    if not profile["queries"]:
+        return "the predictor has no profiler"
+    layers, kernels = profile["layers"], profile["kernels"]
+    parts = [f"{_each(layers, profile['queries'])} layers"]
+    if kernels:
+        parts.append(f"{_each(kernels, profile['queries'])} kernels or operators")
+    ratio = f"x{profile['ratio']:.2f} of {units.duration(profile['unprofiled_p50_ns'])} without the profiler"
+    return f"{' and '.join(parts)} in each of {profile['queries']} queries; {ratio}"
+
+
+def _each(rows: int, queries: int) -> str:
+    return f"{rows / queries:.0f}" if rows % queries == 0 else f"about {rows / queries:.0f}"
