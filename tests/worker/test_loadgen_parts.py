@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,7 @@ from mlbundle.wire.job import Job, LimitsJob, ModelJob
 from mlbundle.worker.errors import WorkerError
 from mlbundle.worker.loadgen import accuracy
 from mlbundle.worker.loadgen.compliance import audit_config
+from mlbundle.worker.loadgen.issue import IN_LINE, THREAD, arrivals_ns, aside, choose_issue, in_line
 from mlbundle.worker.loadgen.pilot import run_offline_pilot, run_pilot
 from mlbundle.worker.loadgen.samples import Samples, performance_count
 from mlbundle.worker.loadgen.signs import Signs, WaitingSigns
@@ -323,3 +326,92 @@ def test_an_accuracy_log_that_is_none_is_told(tmp_path, text) -> None:
     with pytest.raises(WorkerError) as refused:
         accuracy.read_log(str(path))
     assert refused.value.reference == "loadgen-log"
+
+
+@pytest.mark.parametrize(
+    ("line", "thread", "rate", "wanted"),
+    [
+        ([100] * 5, [50] * 5, 10_000, THREAD),
+        ([100] * 5, [95] * 5, 10_000, IN_LINE),
+        ([100] * 5, [50, 50, 50, 50, 120], 10_000, IN_LINE),
+        ([100] * 5, [50] * 5, 10, IN_LINE),
+    ],
+)
+def test_a_worker_thread_is_chosen_where_its_tail_is_clearly_lower_each_time(
+    monkeypatch, line, thread, rate, wanted
+) -> None:
+    def way(tails: list[int]) -> Any:
+        left = iter(tails)
+        return lambda _answer, queries, _due_ns: [next(left)] * len(queries)
+
+    monkeypatch.setattr("mlbundle.worker.loadgen.issue.in_line", way(line))
+    monkeypatch.setattr("mlbundle.worker.loadgen.issue.aside", way(thread))
+    found = choose_issue(lambda _index: None, [0, 1], rate, 1000.0, most_s=1.0, tell=lambda: None)
+    assert found == wanted
+
+
+@pytest.mark.parametrize("way", [in_line, aside])
+def test_the_pilot_of_a_server_answers_each_arrival_once_and_counts_from_when_it_was_due(way) -> None:
+    answered: list[int] = []
+    due_ns = [0, MS, MS, 2 * MS]
+    latencies = way(lambda index: (answered.append(index), time.sleep(0.002)), [4, 2, 7, 2], due_ns)
+    assert answered == [4, 2, 7, 2]
+    assert len(latencies) == 4
+    assert latencies[3] >= 6 * MS, "it waited for the others"
+
+    def raises(_index: int) -> None:
+        raise ArithmeticError("a wire came loose")
+
+    with pytest.raises(ArithmeticError):
+        way(raises, [1], [0])
+
+
+def test_arrivals_come_at_the_rate() -> None:
+    found = arrivals_ns(1000.0, 20_000, 1)
+    assert found == sorted(found)
+    assert found[-1] == pytest.approx(20e9, rel=0.05)
+
+
+def test_a_worker_thread_answers_in_order_and_is_waited_for() -> None:
+    samples = Samples(FakeModel())
+    samples.load(list(range(20)))
+    fake, signs = FakeLoadGen(), Signs(Silent(), "measure", 1.0, "s")
+    sut = SystemUnderTest(fake, samples, signs, fail, None)
+    issue = sut.aside(sut.single())
+    for query in range(500):
+        issue([query], [query % 20])
+    sut.flush()
+    sut.finish()
+    assert [query for group in fake.told for query, _ in group] == list(range(500))
+    assert sut.ended_ns >= sut.begun_ns > 0
+
+
+def test_signs_of_life_come_while_no_query_is_there_and_not_while_the_model_has_one() -> None:
+    emitter, told = Silent(), threading.Event()
+    emitter.event = lambda event: told.set()  # type: ignore[method-assign]
+    signs = Signs(emitter, "measure", 10.0, "s")
+    signs.begin()
+    waiting = WaitingSigns(signs, every_s=0.005)
+    model_has_it, go_on = threading.Event(), threading.Event()
+
+    def issue(ids: Any, _indices: Any) -> None:
+        if ids[0]:
+            model_has_it.set()
+            go_on.wait()
+        signs.samples += 1
+
+    noting = waiting.watching(issue)
+    noting([0], [0])
+    assert told.wait(10)
+    query = threading.Thread(target=noting, args=([1], [0]))
+    query.start()
+    model_has_it.wait()
+    time.sleep(0.02)
+    told.clear()
+    assert not told.wait(0.1)
+    go_on.set()
+    assert told.wait(10)
+    query.join()
+    waiting.stop()
+    told.clear()
+    assert not told.wait(0.03)

@@ -24,7 +24,7 @@ _GENERATED = 2.0
 _HEADROOM = 1.5
 _OFFLINE_HEADROOM = 1.2
 # What LoadGen and our callback take beside the model, at least: of a query, of each further sample, of one Offline.
-_QUERY_NS, _FURTHER_SAMPLE_NS, _OFFLINE_SAMPLE_NS = 1_200, 200, 400
+_QUERY_NS, _FURTHER_SAMPLE_NS, _OFFLINE_SAMPLE_NS = 1_200, 200, 200
 _OFFLINE_GENERATED = 1.1
 # The rate of a Server test that nobody chose: a share of what one sample after the other allows.
 _SERVER_LOAD = 0.4
