@@ -3,6 +3,8 @@
 PYTHON ?= python3
 UV ?= uv
 PYTEST_ARGS ?=
+# Processes that take tests, a file at a time; 0: all in one, in which a debugger works.
+TEST_PROCESSES ?= 2
 BIN := .venv/bin
 STAMP := .venv/.complete
 UV_COMPILE := $(UV) pip compile --quiet --generate-hashes --no-header --no-annotate
@@ -17,7 +19,9 @@ MACHINE_amd64 := x86_64
 MACHINE_arm64 := aarch64
 LINKS_torch_cpu = --find-links $(TORCH_CPU_WHEELS)
 
-.PHONY: help venv demo test check format locks clean
+CHECKS := check-lint check-format check-types check-layers
+
+.PHONY: help venv demo test check $(CHECKS) format locks clean
 .DEFAULT_GOAL := help
 
 help: ## Show what can be made.
@@ -29,12 +33,20 @@ demo: $(STAMP) ## Run a small network on 360 digits: latency, accuracy, trace.
 	@$(BIN)/mlbundle run digits-cnn
 
 test: $(STAMP) ## Run the tests; PYTEST_ARGS selects.
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest --numprocesses $(TEST_PROCESSES) $(PYTEST_ARGS)
 
-check: $(STAMP) ## Lint, formatting, types, layers.
+check: $(CHECKS) ## Lint, formatting, types, layers.
+
+check-lint: $(STAMP)
 	$(BIN)/ruff check .
+
+check-format: $(STAMP)
 	$(BIN)/ruff format --check .
+
+check-types: $(STAMP)
 	$(BIN)/mypy
+
+check-layers: $(STAMP)
 	$(BIN)/lint-imports
 
 format: $(STAMP) ## Format the code.

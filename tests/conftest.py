@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import side_by_side
 from framework_pythons import framework_cache, tensorflow_python, torch_python  # noqa: F401 - fixtures
+from image_builds import ImageBuild, remove_images
 from registry_fixture import RealRegistry, running_registry
 from support import BASE_IMAGE, Cli, Outcome, command_line, lacking
 
 from mlbundle.cli import output
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=side_by_side.rank)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return side_by_side.scheduler(config, log)
 
 
 @pytest.fixture(autouse=True)
@@ -63,46 +73,43 @@ def engine() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def image_home(engine: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A home where the onnxruntime image was built by the command that users have; shared by the session."""
+def further_builds() -> list[ImageBuild]:
+    """Builds of further images, which go on while tests run that need none of them."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def image_home(
+    engine: Any,
+    request: pytest.FixtureRequest,
+    further_builds: list[ImageBuild],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Path]:
+    """A home where the onnxruntime image was built by the command that users have; shared by the session.
+
+    From then on the images are built that other tests of the session want.
+    """
     if not BASE_IMAGE:
         lacking("MLBUNDLE_TEST_BASE_IMAGE names no base image (Debian with python3 and python3-venv)")
     folder = tmp_path_factory.mktemp("image-home")
     before = {image["Id"] for image in engine.api.images()}
-    build_image(folder, "onnxruntime")
-    yield folder
-    lock = json.loads((folder / "data" / "images.lock").read_text())
-    for entry in lock["images"].values():
-        if entry["config_digest"] not in before:
-            with suppress(docker_errors()):
-                engine.api.remove_image(entry["config_digest"], force=True)
+    try:
+        ImageBuild(folder, "onnxruntime").finish()
+        if side_by_side.anybody_uses("all_images", request.session):
+            further_builds += [ImageBuild(folder, framework) for framework in ("torch", "tensorflow")]
+        yield folder
+    finally:
+        for build in further_builds:
+            build.stop()
+        remove_images(engine, folder, before)
 
 
 @pytest.fixture(scope="session")
-def all_images(image_home: Path) -> Path:
+def all_images(image_home: Path, further_builds: list[ImageBuild]) -> Path:
     """The home of `image_home` with the images of torch and TensorFlow as well."""
-    for framework in ("torch", "tensorflow"):
-        build_image(image_home, framework)
+    for build in further_builds:
+        build.finish()
     return image_home
-
-
-def build_image(home: Path, framework: str) -> None:
-    done = subprocess.run(
-        command_line(
-            "images", "build", framework, "--accelerator", "cpu", "--base-image", BASE_IMAGE, "--json"
-        ),
-        capture_output=True,
-        text=True,
-        timeout=900,
-        env={**os.environ, "MLBUNDLE_HOME": str(home)},
-    )
-    assert done.returncode == 0, done.stderr + done.stdout
-
-
-def docker_errors() -> type[Exception]:
-    import docker.errors
-
-    return docker.errors.APIError
 
 
 @pytest.fixture

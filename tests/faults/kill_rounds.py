@@ -35,7 +35,7 @@ KILLS = 210
 KILLS_OF_EACH = {"pack": 27, "add": 27, "push": 27, "pull": 27, "gc": 27}
 KILLS_A_ROUND = 20
 WISHES = {"pack": 5, "add": 5, "push": 5, "pull": 5, "gc": 6, "rm": 3, "sign": 3}
-LATEST_S = 110.0
+LATEST_S = 240.0
 SETTLED = 10
 """Bundles that nobody packs anew; they come into the library and leave it again."""
 

@@ -27,7 +27,7 @@ def test_no_kill_loses_or_spoils_anything(
         [sys.executable, Path(__file__).with_name("kill_rounds.py"), tmp_path, registry.host, str(seed)],
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=300,
     )
     with capsys.disabled():
         print(f"\nMLBUNDLE_FAULT_SEED={seed} {done.stdout.strip()}")

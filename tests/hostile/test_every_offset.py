@@ -1,8 +1,9 @@
 """Nothing is accepted silently: a bundle cut at every length, and with every one of its bytes changed, is refused.
 
 The bundle has every kind of part: weights, labels, code, a compressed group, an embedded image, a signature. Each of
-the about 200,000 broken ones is opened and read whole by the functions of the library that `verify` calls, in memory
-and in two processes; some of them go through `verify` itself.
+the about 200,000 broken ones is opened and read by the functions of the library that `verify` calls, in memory and in
+two processes; some of them go through `verify` itself. Steps that never look at a changed byte would do what they did
+with the whole bundle, so they are not repeated: which bytes each step looks at is watched.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import hashlib
 import multiprocessing
 import os
 from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +93,30 @@ class Memory:
         pass
 
 
+class Watched(Memory):
+    """A whole bundle file of which is noted who looked at which bytes: `looked` has a line for each step."""
+
+    def __init__(self, data: memoryview) -> None:
+        super().__init__(data, len(data))
+        self.looked: list[bytearray] = []
+
+    def begin(self) -> None:
+        """From now on the next step reads."""
+        self.looked.append(bytearray(self.size_bytes))
+
+    def _note(self, offset: int, size_bytes: int) -> None:
+        size_bytes = max(0, min(size_bytes, self.size_bytes - offset))
+        self.looked[-1][offset : offset + size_bytes] = b"\1" * size_bytes
+
+    def read_at(self, offset: int, size_bytes: int) -> bytes:
+        self._note(offset, size_bytes)
+        return super().read_at(offset, size_bytes)
+
+    def read_into(self, view: memoryview, offset: int) -> None:
+        self._note(offset, len(view))
+        super().read_into(view, offset)
+
+
 class Current:
     """The blobs of whichever bundle is looked at, so that one copier with its buffers serves all."""
 
@@ -111,13 +138,21 @@ class Checker:
         self._copier = Copier(self._current, lambda _: None)  # type: ignore[arg-type]
 
     def check(self, file: Memory) -> None:
+        for step in self.steps(file):
+            step()
+
+    def steps(self, file: Memory) -> Iterator[Callable[[], None]]:
+        """Open a bundle, and yield what reads each of its parts."""
         reader = self._current.reader = open_archive(file)
         left = reader.structure.blobs()
         for layer in reader.layers:
-            self._copier.copy_layer(layer, iter([None] * len(layer.files)))
+            yield partial(self._layer, layer)
             left.pop(layer.hex, None)
         for hexadecimal, size_bytes in left.items():
-            self._copier.copy_blob(hexadecimal, size_bytes, "a blob")
+            yield partial(self._copier.copy_blob, hexadecimal, size_bytes, "a blob")
+
+    def _layer(self, layer: Any) -> None:
+        self._copier.copy_layer(layer, iter([None] * len(layer.files)))
 
 
 def changes(size: int) -> bytes:
@@ -126,15 +161,31 @@ def changes(size: int) -> bytes:
 
 
 def flipped(data: bytes, start: int, stop: int, step: int) -> tuple[Counter[str], list[int]]:
-    """Change one byte after the other; return the errors and the offsets that nobody minded."""
-    checker, broken, by = Checker(), bytearray(data), changes(len(data))
+    """Change one byte after the other; return the errors and the offsets that nobody minded.
+
+    A byte that opening looks at makes all steps necessary; any other, those that look at it.
+    """
+    checker, parts, broken, by = Checker(), Checker(), bytearray(data), changes(len(data))
     view = memoryview(broken)
+    whole = Watched(view)
+    whole.begin()
+    readers = []
+    for read in parts.steps(whole):
+        whole.begin()
+        read()
+        readers.append(read)
+    opening, *looked = whole.looked
     errors: Counter[str] = Counter()
     accepted = []
     for offset in range(start, stop, step):
         broken[offset] ^= by[offset]
         try:
-            checker.check(Memory(view, len(data)))
+            if opening[offset]:
+                checker.check(Memory(view, len(data)))
+            else:
+                for read, looks in zip(readers, looked, strict=True):
+                    if looks[offset]:
+                        read()
             accepted.append(offset)
         except IntegrityError as error:
             errors[type(error).__name__] += 1
