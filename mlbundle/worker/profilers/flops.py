@@ -1,6 +1,6 @@
-"""Floating-point operations by formula: 2 for each multiplication with its addition.
+"""Floating-point operations of layers by formula: a multiply-add counts as two, a bias and an activation as none.
 
-What has a count of its own is marked `measured`, these are `computed`; biases and activations are not counted.
+The same formulas serve every framework, so their tables of layers can be compared.
 """
 
 from __future__ import annotations
@@ -10,25 +10,44 @@ from typing import Sequence
 
 from mlbundle.wire.columns import UNKNOWN
 
+COMPUTED = "computed"
+# Where the axis of the output channels is in the weights of a convolution; what is between the rest is [in, rows,
+# columns] or [rows, columns, in], and `in` are the input channels of one group.
+_OUT_AXIS = {"OIHW": 0, "HWIO": -1}
 
-def conv_flops(out_shape: Sequence[int], weight_shape: Sequence[int], layout: str = "NCHW") -> int:
-    """Return the operations of a convolution, grouped and depthwise ones too; UNKNOWN where a shape does not fit.
 
-    `layout` names the axes of the output (`NCHW`, `NHWC`, `NCW`, …). A weight belongs to one output channel, one
-    input channel of its group and one place of the window, so each is used once for every place and sample of the
-    output, whatever the order of the weights' axes.
+def conv_flops(shape_out: Sequence[int], shape_weight: Sequence[int], layout: str = "OIHW") -> int:
+    """Return the operations of a convolution of any number of axes and groups; UNKNOWN where a size is not known.
+
+    `shape_out` is its output, batch and channels among it, in any order of axes; `shape_weight` has the input
+    channels of one group, as `layout` (of the weights) has it: `OIHW` or `HWIO`, also for one axis or three.
     """
-    channels = layout.index("C")
-    if len(out_shape) != len(layout) or len(weight_shape) != len(layout):
+    if len(shape_weight) < 3 or len(shape_out) != len(shape_weight):
         return UNKNOWN
-    if min(*out_shape, *weight_shape) < 0:
-        return UNKNOWN
-    places = prod(size for axis, size in enumerate(out_shape) if axis != channels)
-    return 2 * places * prod(weight_shape)
+    inner = list(shape_weight)
+    del inner[_OUT_AXIS[layout]]
+    return _twice(*shape_out, *inner)
 
 
-def matmul_flops(out_shape: Sequence[int], depth: int) -> int:
-    """Return the operations of a product of matrices, or of batches of them; `depth` is the axis that is summed."""
-    if depth < 0 or any(size < 0 for size in out_shape):
+def depthwise_conv_flops(shape_out: Sequence[int], shape_weight: Sequence[int]) -> int:
+    """Return the operations of a convolution of each channel by itself: weights [rows, columns, in, multiplier]."""
+    return _twice(*shape_out, *shape_weight[:-2]) if len(shape_weight) >= 3 else UNKNOWN
+
+
+def conv_transpose_flops(shape_in: Sequence[int], shape_weight: Sequence[int]) -> int:
+    """Return the operations of a transposed convolution: weights [in, out of one group, rows, columns]."""
+    if len(shape_weight) < 3 or len(shape_in) != len(shape_weight):
         return UNKNOWN
-    return 2 * prod(out_shape) * depth
+    return _twice(*shape_in, *shape_weight[1:])
+
+
+def matmul_flops(shape_out: Sequence[int], inner: int) -> int:
+    """Return the operations of a matrix product: 2 * M * N * K, over all matrices of a stack.
+
+    `shape_out` is [..., M, N]; `inner` is K, the size of the axis that is summed over.
+    """
+    return _twice(*shape_out, inner)
+
+
+def _twice(*sizes: int) -> int:
+    return UNKNOWN if any(size < 0 for size in sizes) else 2 * prod(sizes)
