@@ -46,7 +46,7 @@ def tokens_of(folder: Path, found: PassFindings) -> dict[str, Any]:
             "mean": total / len(counts),
             "max": int(counts.max()),
         },
-        "tokens_per_s": total / found.busy_ns * 1e9,
+        "tokens_per_s": total * 1e9 / found.busy_ns,
         "ttft_ns": _summary(first),
         "tpot_ns": _summary(after) if len(after) else None,
     }

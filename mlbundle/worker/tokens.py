@@ -81,8 +81,9 @@ def token_call(session: Session, batch: Any, *, least: int = 1) -> TokenCall:
     call = TokenCall(session.predictor.generate, session.handle)
     with session.blamed("generate()"):
         answer = call(batch)
-        answer = [np.array(array) for array in answer] if isinstance(answer, (list, tuple)) else answer
     session.answers.check(answer, 1, "generate()")
+    # The next call may write over it.
+    answer = [np.array(array) for array in answer]
     if call.counts[0] < least:
         raise no_token() if not call.counts[0] else too_few_tokens()
     with session.blamed():
