@@ -97,7 +97,8 @@ HEADLINES = {
 
 @pytest.mark.parametrize("scenario", HEADLINES)
 def test_results_are_what_loadgen_wrote(run, home, scenario) -> None:
-    target = ("--target-latency", "200ms") if scenario == "server" else ()
+    # LoadGen wants some 460 queries to be sure of a 99th percentile, however low the rate that the pilot finds.
+    target = ("--target-latency", "200ms", "--queries", "700") if scenario == "server" else ()
     record = run(BUSY.format(us=50), scenario, "--no-accuracy", *target).document()
     jsonschema.validate(record, json.loads((ROOT / "schemas/run.schema.json").read_text()))
     found, log = record["result"]["loadgen"], logged(home, record["run_id"])
@@ -120,6 +121,7 @@ def test_results_are_what_loadgen_wrote(run, home, scenario) -> None:
     samples = log["result_query_count"] * log["effective_samples_per_query"]
     assert record["result"]["samples"] == samples
     assert record["result"]["duration_s"] >= 0.299
+    assert found.get("issue") in ({"in line", "worker thread"} if scenario == "server" else {None})
     if scenario == "multi-stream":
         assert log["effective_samples_per_query"] == 8
         assert latency["p50"] < 8 * 50_000, "eight samples are one batch"
@@ -153,6 +155,28 @@ def test_a_rate_that_cannot_be_held_is_invalid_in_the_words_of_loadgen(run, home
     assert log["result_validity"] == "INVALID"
     assert f"LoadGen says INVALID: {log['result_invalid_reason'].strip()}" in record["validity"]["reasons"]
     assert record["result"]["loadgen"]["valid"] is False
+
+
+def test_a_server_may_answer_in_a_worker_thread(run, home) -> None:
+    record = run(
+        BUSY.format(us=50), "server", "--rate", "3000", "--issue", "thread", "--target-latency", "1s"
+    ).document()
+    jsonschema.validate(record, json.loads((ROOT / "schemas/run.schema.json").read_text()))
+    assert record["result"]["loadgen"]["issue"] == "worker thread"
+    assert record["result"]["loadgen"]["valid"] is True
+    assert record["accuracy"]["value"] == 1.0
+    assert record["result"]["duration_s"] >= 0.299
+
+
+def test_a_worker_that_waits_for_the_next_query_is_not_taken_for_one_that_hangs(run) -> None:
+    outcome = run(
+        "pass",
+        "server",
+        *("--rate", "0.4", "--queries", "2", "--timeout", "3s", "--no-accuracy", "--issue", "in-line"),
+    )
+    found = outcome.document()["result"]
+    assert found["queries"] == 2
+    assert found["duration_s"] > 4, "nothing was waited for"
 
 
 def test_quick_is_marked(run) -> None:
