@@ -59,7 +59,7 @@ async function handOver(ui) {
   await fetch("taken", { method: "POST" });
 }
 
-async function open() {
+async function openUi() {
   const ui = window.open(offer.ui);
   button.hidden = false;
   if (!ui) { say("The browser did not open a window by itself: press the button."); return; }
@@ -73,8 +73,8 @@ async function open() {
   }
 }
 
-button.addEventListener("click", open);
-open();
+button.addEventListener("click", openUi);
+openUi();
 """
 
 _REDIRECT = """
@@ -115,6 +115,15 @@ def redirect_page(*, title: str, file_name: str, nonce: str) -> bytes:
 def url_link(ui: str, trace_url: str) -> str:
     """Return the link that makes the UI fetch a trace by itself."""
     return f"{ui}/#!/?url={quote(trace_url, safe='')}&startupCommands={_startup()}"
+
+
+# For the packaged UI. The script in its page may run, and it may reach nothing but its own files: it would ask hosts of
+# its makers otherwise.
+UI_POLICY = (
+    "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' 'wasm-unsafe-eval' blob:; "
+    "style-src 'self' 'unsafe-inline'; connect-src 'self' blob: data:; img-src 'self' blob: data:; "
+    "worker-src 'self' blob:; frame-ancestors 'none'"
+)
 
 
 def policy(nonce: str) -> str:

@@ -215,7 +215,8 @@ class _Handler(BaseHTTPRequestHandler):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             size = os.fstat(descriptor).st_size
-            self._head(HTTPStatus.OK, _TYPES.get(path.suffix, "application/octet-stream"), size)
+            media_type = _TYPES.get(path.suffix, "application/octet-stream")
+            self._head(HTTPStatus.OK, media_type, size, {"Content-Security-Policy": page.UI_POLICY})
             self._copy(descriptor, size)
         finally:
             os.close(descriptor)
