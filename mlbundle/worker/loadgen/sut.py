@@ -154,11 +154,11 @@ class SystemUnderTest:
     def flush(self) -> None:
         """Note that all queries have been issued; in line they have all been answered, too."""
         self.ended_ns = time.monotonic_ns()
-        self._queue.put(None)
 
     def finish(self) -> None:
-        """Wait for the worker thread, if there is one; LoadGen has every answer by then."""
+        """End the worker thread, if there is one; LoadGen has every answer by then, of all its tests."""
         if self._thread is not None:
+            self._queue.put(None)
             self._thread.join()
             self.ended_ns = time.monotonic_ns()
 
