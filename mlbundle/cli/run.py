@@ -114,6 +114,7 @@ def command(reference: str, output_format: str, **chosen: Any) -> int:
 
 def _options(reference: str, settings: Settings, chosen: dict[str, Any]) -> RunOptions:
     from mlbundle.runs.plan import RunOptions
+    from mlbundle.runs.sweep_attempt import SweepAttempt
 
     scenario, scenario_options = chosen_scenario(chosen)
     return RunOptions(
@@ -137,6 +138,7 @@ def _options(reference: str, settings: Settings, chosen: dict[str, Any]) -> RunO
         network=network(plain_http=chosen["plain_http"], ca_file=chosen["ca_file"]),
         dry_run=chosen["dry_run"],
         command=("mlbundle", *sys.argv[1:]),
+        sweep=SweepAttempt.of_environment(),
     )
 
 

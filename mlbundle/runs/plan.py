@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mlbundle.manifest.framework import FrameworkManifest
     from mlbundle.manifest.model import ModelManifest, TensorSpec
     from mlbundle.runs.network import Network
+    from mlbundle.runs.sweep_attempt import SweepAttempt
     from mlbundle.runtime.base import Runtime
     from mlbundle.runtime.images import ResolvedImage
 
@@ -57,6 +58,7 @@ class RunOptions:
     network: Network | None = None
     dry_run: bool = False
     command: tuple[str, ...] = ()
+    sweep: SweepAttempt | None = None
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,8 @@ def build_record(plan: RunPlan, status: str, findings: Findings) -> dict[str, An
         "finished_at": _iso(datetime.now(UTC)),
         "mlbundle_version": __version__,
     }
+    if options.sweep is not None:
+        record["sweep"] = options.sweep.to_document()
     return record
 
 

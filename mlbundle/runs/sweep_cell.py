@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mlbundle.config import Settings
+    from mlbundle.runs.sweep_attempt import SweepAttempt
     from mlbundle.runs.sweep_axes import Cell
 
 STDOUT, STDERR = "stdout.json", "stderr.log"
@@ -39,7 +40,7 @@ _PR_SET_PDEATHSIG = 1
 class CellProcess:
     """A run that is under way; its output goes to files in `folder`, so it outlives us."""
 
-    def __init__(self, cell: Cell, folder: Path, held: int) -> None:
+    def __init__(self, cell: Cell, attempt: SweepAttempt, folder: Path, held: int) -> None:
         self._stderr_read = 0
         self._folder = folder
         try:
@@ -51,6 +52,7 @@ class CellProcess:
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=err,
+                    env={**os.environ, **attempt.variables()},
                     pass_fds=(held,),
                     # Ctrl-C is for us alone: we tell the run.
                     start_new_session=True,
@@ -104,14 +106,13 @@ class CellProcess:
             yield from text[:whole].decode("utf-8", "replace").splitlines()
 
 
-def begun_line(cell: Cell, attempt: int) -> dict[str, Any]:
+def begun_line(attempt: SweepAttempt) -> dict[str, Any]:
     """Return the line of the log that an attempt begins."""
-    return {"cell": cell.number, "attempt": attempt, "event": "begun", "at": _now()}
+    return {"cell": attempt.cell, "attempt": attempt.attempt, "event": "begun", "at": _now()}
 
 
 def ended_line(
-    cell: Cell,
-    attempt: int,
+    attempt: SweepAttempt,
     folder: Path,
     settings: Settings,
     *,
@@ -122,16 +123,17 @@ def ended_line(
     """Return the line of the log of an attempt that has ended, from what it wrote.
 
     `status` is None when nobody saw its end: then only a record, or an error of the run's own, counts. `since` is when
-    it began, for finding its run where stdout has no record: one that was completed counts, whatever came after it.
+    it began: its run, which says in its record whose it is, is looked for among those since then where stdout has none.
+    A run that was completed counts, whatever came after it.
     """
     document = _read_output(folder / STDOUT)
     record = document if document is not None and _schema(document).startswith("mlbundle/run/") else None
     if record is None:
-        record = _find_record(cell, settings, since)
+        record = _find_record(attempt, settings, since)
     completed = record is not None and record.get("status") == "completed"
     line: dict[str, Any] = {
-        "cell": cell.number,
-        "attempt": attempt,
+        "cell": attempt.cell,
+        "attempt": attempt.attempt,
         "event": "ended",
         "at": _now(),
         "wall_s": None if wall_s is None else round(wall_s, 3),
@@ -210,15 +212,14 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def _find_record(cell: Cell, settings: Settings, since: str) -> dict[str, Any] | None:
-    """Return the record that an attempt left in the folder of its run: the first of its command since it began."""
-    command = " ".join(("mlbundle", *cell.arguments, "--json"))
+def _find_record(attempt: SweepAttempt, settings: Settings, since: str) -> dict[str, Any] | None:
+    """Return the record that an attempt left in the folder of its run."""
+    wanted = attempt.to_document()
     for folder in run_folders(settings):
         if folder.name[:16] < _stamp(since):
             continue
         record = read_record(folder)
-        # The name has seconds only: the attempt before this one may have begun its run in the same.
-        if record is not None and record.get("command") == command and str(record.get("started_at")) >= since:
+        if record is not None and record.get("sweep") == wanted:
             return {**record, "run_id": folder.name}
     return None
 

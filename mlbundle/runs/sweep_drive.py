@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from mlbundle.runs.sweep_attempt import SweepAttempt
 from mlbundle.runs.sweep_cell import CellProcess, begun_line, ended_line
 from mlbundle.runs.sweep_estimate import Estimate, experience_of_runs, key_of_cell
 from mlbundle.runs.sweep_state import COMPLETED, FAILED, INTERRUPTED, LACKING, CellState
@@ -73,11 +74,9 @@ class _Driver:
         for cell in self._plan.cells:
             state = self._state(cell)
             if state.under_way:
-                attempt_folder = self._folder.attempt_folder(cell.number, state.attempts)
                 line = ended_line(
-                    cell,
-                    state.attempts,
-                    attempt_folder,
+                    self._named(cell, state.attempts),
+                    self._folder.attempt_folder(cell.number, state.attempts),
                     self._settings,
                     status=None,
                     wall_s=None,
@@ -106,14 +105,15 @@ class _Driver:
 
     def _attempt(self, cell: Cell) -> Generator[Progress, None, dict[str, Any]]:
         attempt = self._state(cell).attempts + 1
-        begun = begun_line(cell, attempt)
+        named = self._named(cell, attempt)
+        begun = begun_line(named)
         self._folder.append(begun)
         self._states[cell.number] = CellState(attempt, self._state(cell).last, under_way=True)
         yield self._progress("begun", cell)
         started_s = time.monotonic()
         attempt_folder = self._folder.attempt_folder(cell.number, attempt)
         with self._folder.cell_lock() as held:
-            process = CellProcess(cell, attempt_folder, held)
+            process = CellProcess(cell, named, attempt_folder, held)
             try:
                 for text in process.lines():
                     yield self._progress("said", cell, text=text)
@@ -121,8 +121,7 @@ class _Driver:
                 # Ctrl-C, or a consumer that lost interest; a run that has ended is not touched.
                 process.stop()
         line = ended_line(
-            cell,
-            attempt,
+            named,
             attempt_folder,
             self._settings,
             status=process.status,
@@ -136,6 +135,9 @@ class _Driver:
         self._folder.append(line)
         self._states[cell.number] = CellState(self._state(cell).attempts, line)
         self._learn(cell, line)
+
+    def _named(self, cell: Cell, attempt: int) -> SweepAttempt:
+        return SweepAttempt(self._folder.sweep_id, cell.number, attempt)
 
     def _state(self, cell: Cell) -> CellState:
         return self._states.get(cell.number, CellState())

@@ -148,6 +148,7 @@ options: {{python: {sys.executable}, concurrent: true, trace: none}}
         record = json.loads((home / "data" / "runs" / cell["run_id"] / "record.json").read_text())
         assert record["scenario"]["name"] == cell["scenario"]
         assert record["bundle"]["manifest_digest"] == found["bundle"]["manifest_digest"]
+        assert record["sweep"] == {"id": found["sweep_id"], "cell": cell["cell"], "attempt": 1}
         assert cell["throughput_per_s"] == record["result"]["throughput_per_s"]
         assert (cell["accuracy"], cell["good"]) == (1.0, False)
     rows = list(csv.DictReader(io.StringIO(cli("sweep", "show", "latest", "--format", "csv").stdout)))

@@ -11,6 +11,7 @@ import pytest
 
 from mlbundle.config import Settings, load_settings
 from mlbundle.errors import IntegrityError, ReferenceNotFound, UsageError
+from mlbundle.runs.sweep_attempt import SweepAttempt
 from mlbundle.runs.sweep_axes import Forms, Matrix, make_cells
 from mlbundle.runs.sweep_cell import begun_line, ended_line
 from mlbundle.runs.sweep_drive import status_of
@@ -25,6 +26,8 @@ from mlbundle.runs.sweep_state import (
     remove_sweep,
     sweep_folders,
 )
+
+SWEEP = "20260101T000000Z-abcdef"
 
 
 @pytest.fixture
@@ -56,9 +59,9 @@ def test_a_plan_is_kept_as_it_was_made(folder: SweepFolder, plan: SweepPlan) -> 
 
 def test_the_log_says_which_cells_are_done(folder: SweepFolder, plan: SweepPlan) -> None:
     for cell, outcome in ((1, "completed"), (2, "lacking")):
-        folder.append(begun_line(plan.cells[cell - 1], 1))
+        folder.append(begun_line(SweepAttempt(SWEEP, cell, 1)))
         folder.append(ended(cell, 1, outcome, good=True))
-    folder.append(begun_line(plan.cells[2], 1))
+    folder.append(begun_line(SweepAttempt(SWEEP, 3, 1)))
     states = folder.states()
     assert {number: state.is_done for number, state in states.items()} == {1: True, 2: False, 3: False}
     assert states[3].under_way
@@ -68,7 +71,7 @@ def test_the_log_says_which_cells_are_done(folder: SweepFolder, plan: SweepPlan)
 def test_a_line_that_a_power_cut_tore_is_dropped_and_the_next_one_is_whole(
     folder: SweepFolder, plan: SweepPlan
 ) -> None:
-    folder.append(begun_line(plan.cells[0], 1))
+    folder.append(begun_line(SweepAttempt(SWEEP, 1, 1)))
     whole = json.dumps(ended(1, 1, "completed"))
     for cut in range(1, len(whole) + 1):
         with (folder.path / LOG).open("a") as stream:
@@ -85,7 +88,7 @@ def test_a_line_that_a_power_cut_tore_is_dropped_and_the_next_one_is_whole(
 def test_a_damaged_log_or_plan_is_refused_with_its_place(
     folder: SweepFolder, plan: SweepPlan, line: str
 ) -> None:
-    folder.append(begun_line(plan.cells[0], 1))
+    folder.append(begun_line(SweepAttempt(SWEEP, 1, 1)))
     with (folder.path / LOG).open("a") as stream:
         stream.write(line + "\n")
     with pytest.raises(IntegrityError) as caught:
@@ -120,19 +123,18 @@ def test_sweeps_are_found_by_the_beginning_of_their_id(settings: Settings, folde
 
 
 def test_the_log_says_when_what_is_under_way_began(folder: SweepFolder, plan: SweepPlan) -> None:
-    folder.append(begun_line(plan.cells[0], 1))
+    folder.append(begun_line(SweepAttempt(SWEEP, 1, 1)))
     folder.append(ended(1, 1, "lacking"))
-    line = begun_line(plan.cells[0], 2)
+    line = begun_line(SweepAttempt(SWEEP, 1, 2))
     folder.append(line)
     assert folder.states()[1].begun_at == line["at"] != ""
 
 
-def _run(settings: Settings, run_id: str, started_at: str, command: str, status: str = "completed") -> None:
+def _run(settings: Settings, run_id: str, sweep: dict[str, Any] | None, status: str = "completed") -> None:
     folder = settings.runs_dir / run_id
     folder.mkdir(parents=True)
     record = {"schema": "mlbundle/run/v1", "status": status, "run_id": run_id, "validity": {"valid": True}}
-    record |= {"command": command, "started_at": started_at}
-    (folder / "record.json").write_text(json.dumps(record))
+    (folder / "record.json").write_text(json.dumps(record | ({} if sweep is None else {"sweep": sweep})))
 
 
 @pytest.mark.parametrize(
@@ -140,37 +142,47 @@ def _run(settings: Settings, run_id: str, started_at: str, command: str, status:
 )
 @pytest.mark.parametrize("status", [None, -9])
 def test_a_completed_record_is_the_result_even_if_nothing_was_said_of_it(
-    plan: SweepPlan, settings: Settings, tmp_path: Path, said: str | None, status: int | None
+    settings: Settings, tmp_path: Path, said: str | None, status: int | None
 ) -> None:
-    cell, since = plan.cells[0], "2026-01-01T00:00:05.400Z"
-    command = " ".join(("mlbundle", *cell.arguments, "--json"))
+    since = "2026-01-01T00:00:05.400Z"
+    attempt = SweepAttempt(SWEEP, 3, 2)
+    own = attempt.to_document()
     if said is not None:
         (tmp_path / "stdout.json").write_text(said)
-    _run(settings, "20251231T235959Z-000000", "2025-12-31T23:59:59.000Z", command)
-    _run(settings, "20260101T000005Z-000001", "2026-01-01T00:00:05.100Z", command)  # the attempt before
-    _run(settings, "20260101T000006Z-000002", "2026-01-01T00:00:06.000Z", command + " more")
-    line = ended_line(cell, 2, tmp_path, settings, status=status, wall_s=None, since=since)
+    _run(settings, "20260101T000005Z-000001", {**own, "attempt": 1})
+    _run(settings, "20260101T000006Z-000002", None)  # the same command, typed by somebody
+    _run(settings, "20260101T000006Z-000003", {**own, "cell": 2})
+    _run(settings, "20260101T000006Z-000004", {**own, "id": "20260101T000000Z-ffffff"})
+    line = ended_line(attempt, tmp_path, settings, status=status, wall_s=None, since=since)
     assert (line["outcome"] == "completed", line["run_id"]) == (False, None)
-    _run(settings, "20260101T000007Z-000003", "2026-01-01T00:00:07.000Z", command)
-    _run(settings, "20260102T000000Z-000004", "2026-01-02T00:00:00.000Z", command)  # of another sweep
-    line = ended_line(cell, 2, tmp_path, settings, status=status, wall_s=None, since=since)
-    assert (line["outcome"], line["run_id"]) == ("completed", "20260101T000007Z-000003")
-    assert (line["good"], line["error"]) == (True, None)
+    _run(settings, "20260101T000007Z-000005", own)
+    line = ended_line(attempt, tmp_path, settings, status=status, wall_s=None, since=since)
+    assert (line["outcome"], line["run_id"]) == ("completed", "20260101T000007Z-000005")
+    assert (line["cell"], line["attempt"], line["good"], line["error"]) == (3, 2, True, None)
 
 
 def test_what_stands_on_stdout_is_preferred_and_a_failed_run_is_found(
-    plan: SweepPlan, settings: Settings, tmp_path: Path
+    settings: Settings, tmp_path: Path
 ) -> None:
-    cell, since = plan.cells[0], "2026-01-01T00:00:00.000Z"
-    command = " ".join(("mlbundle", *cell.arguments, "--json"))
-    _run(settings, "20260101T000007Z-000003", "2026-01-01T00:00:07.000Z", command, "failed")
+    attempt, since = SweepAttempt(SWEEP, 1, 1), "2026-01-01T00:00:00.000Z"
+    _run(settings, "20260101T000007Z-000003", attempt.to_document(), "failed")
     (tmp_path / "stdout.json").write_text(json.dumps(_error(4)))
-    line = ended_line(cell, 1, tmp_path, settings, status=4, wall_s=1.0, since=since)
+    line = ended_line(attempt, tmp_path, settings, status=4, wall_s=1.0, since=since)
     assert (line["outcome"], line["run_id"]) == ("failed", "20260101T000007Z-000003")
     told = {"schema": "mlbundle/run/v1", "status": "completed", "run_id": "told", "validity": {"valid": True}}
     (tmp_path / "stdout.json").write_text(json.dumps(told))
-    line = ended_line(cell, 1, tmp_path, settings, status=0, wall_s=1.0, since=since)
+    line = ended_line(attempt, tmp_path, settings, status=0, wall_s=1.0, since=since)
     assert (line["outcome"], line["run_id"]) == ("completed", "told")
+
+
+def test_a_run_knows_its_attempt_from_its_driver_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    attempt = SweepAttempt(SWEEP, 12, 3)
+    for name, value in attempt.variables().items():
+        monkeypatch.setenv(name, value)
+        assert SweepAttempt.of_environment() == attempt
+        for nonsense in ("", value + "/1", value.replace("/12/", "/x/"), f"../{value}"):
+            monkeypatch.setenv(name, nonsense)
+            assert SweepAttempt.of_environment() is None
 
 
 def _error(exit_code: int, **more: Any) -> dict[str, Any]:
@@ -200,12 +212,17 @@ def _cases() -> Iterator[tuple[Any, int | None, str]]:
 
 @pytest.mark.parametrize(("said", "status", "outcome"), list(_cases()))
 def test_what_an_attempt_left_says_how_it_ended(
-    plan: SweepPlan, settings: Settings, tmp_path: Path, said: Any, status: int | None, outcome: str
+    settings: Settings, tmp_path: Path, said: Any, status: int | None, outcome: str
 ) -> None:
     if said is not None:
         (tmp_path / "stdout.json").write_text(said if isinstance(said, str) else json.dumps(said))
     line = ended_line(
-        plan.cells[0], 1, tmp_path, settings, status=status, wall_s=1.0, since="2026-01-01T00:00:00.000Z"
+        SweepAttempt(SWEEP, 1, 1),
+        tmp_path,
+        settings,
+        status=status,
+        wall_s=1.0,
+        since="2026-01-01T00:00:00.000Z",
     )
     assert line["outcome"] == outcome
     assert json.loads(json.dumps(line)) == line
