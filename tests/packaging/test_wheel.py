@@ -104,27 +104,40 @@ def oldest_python() -> str:
     pytest.skip("no Python 3.9 here")
 
 
-@pytest.mark.network
-def test_the_worker_runs_on_python_3_9(cli, tmp_path) -> None:
-    environment = tmp_path / "old"
+@pytest.fixture(scope="module")
+def old_environment(tmp_path_factory) -> Path:
+    """The Python of an environment with the last NumPy and ONNX Runtime for 3.9, and LoadGen."""
+    environment = tmp_path_factory.mktemp("old")
     subprocess.run([oldest_python(), "-m", "venv", environment], check=True, capture_output=True)
-    requirements = ["numpy==2.0.2", "onnxruntime==1.19.2"]
-    pip = [
-        environment / "bin" / "python",
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--only-binary",
-        ":all:",
-        *requirements,
-    ]
-    done = subprocess.run(pip, capture_output=True, text=True)
-    if done.returncode != 0:
-        lacking(f"can't install numpy and onnxruntime for Python 3.9: {done.stderr[-500:]}")
     python = environment / "bin" / "python"
-    options = ("--runtime", "process", "--python", python, "--duration", "300ms", "--json")
-    record = cli("run", "digits-cnn", *options).document()
+    pip = [python, "-m", "pip", "install", "-q", "--only-binary", ":all:"]
+    requirements = ["numpy==2.0.2", "onnxruntime==1.19.2", "mlcommons-loadgen==6.0.17"]
+    done = subprocess.run([*pip, *requirements], capture_output=True, text=True)
+    if done.returncode != 0:
+        lacking(f"can't install what the worker needs for Python 3.9: {done.stderr[-500:]}")
+    return python
+
+
+@pytest.mark.network
+@pytest.mark.parametrize(
+    ("scenario", "options"),
+    [
+        ("online", ("--duration", "300ms")),
+        ("batched", ("--duration", "50ms", "--warmup", "10ms", "--batch-sizes", "1,4")),
+        ("poisson", ("--duration", "300ms", "--warmup", "10ms", "--rate", "200")),
+        ("pipeline", ("--duration", "300ms")),
+        ("cold-start", ("--repeats", "1")),
+        ("single-stream", ("--duration", "300ms", "--queries", "100")),
+    ],
+)
+def test_the_worker_runs_on_python_3_9(cli, old_environment, scenario, options) -> None:
+    place = ("--runtime", "process", "--python", old_environment, "--concurrent")
+    done = cli("run", "digits-cnn", *place, "--scenario", scenario, *options, "--json")
+    assert done.status == 1, done.stderr  # beside others it is not valid
+    record = done.document()
+    assert record["status"] == "completed"
+    assert record["scenario"]["name"] == scenario
+    assert record["result"]["throughput_per_s"] > 0
     assert record["accuracy"]["passed"] is True
     assert record["environment"]["worker"]["python"].startswith("3.9.")
     assert record["framework"]["version"] == "1.19.2"
