@@ -29,7 +29,8 @@ class _Handle:
 
     def __init__(self, torch: Any, module: Any, device: str, options: Mapping[str, Any]) -> None:
         self.torch = torch
-        self.module = module
+        # What is called; the network itself stays what it is when that becomes a function around it.
+        self.module = self.network = module
         self.device = device
         parameters = _parameters(module)
         self.input_names = [name for name, required in parameters or [] if required]
@@ -149,7 +150,7 @@ class TorchPredictor:
     def close(self, handle: _Handle) -> None:
         """Let the model go."""
         handle.leave_inference_mode()
-        del handle.module
+        del handle.module, handle.network
 
 
 def _bytes(tensor: Any) -> bytes:
