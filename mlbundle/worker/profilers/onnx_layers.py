@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from math import prod
 from typing import Any, Mapping, Sequence
 
@@ -11,13 +10,13 @@ from mlbundle.worker.profilers.base import shape_text
 from mlbundle.worker.profilers.flops import COMPUTED, conv_flops, conv_transpose_flops, matmul_flops
 from mlbundle.worker.profilers.onnx_events import NodeEvent
 from mlbundle.worker.profilers.onnx_graph import Graph, Node
-from mlbundle.worker.profilers.onnx_names import Origin, find_origins, plain_type, unique_names
+from mlbundle.worker.profilers.onnx_names import Origin, find_origins, plain_name, plain_type, unique_names
 
 MOST_FUSED = 200
-_TOKEN = re.compile(r"_token_\d+\Z")
 _Shapes = Sequence[Sequence[int]]
 _CONVOLUTIONS = frozenset(("Conv", "FusedConv", "NhwcFusedConv"))
-_PRODUCTS = frozenset(("Gemm", "FusedGemm", "MatMul", "FusedMatMul", "MatMulInteger"))
+_ONNX_DOMAINS = frozenset(("", "ai.onnx"))
+_PRODUCTS = frozenset(("Gemm", "MatMul"))
 
 
 class Layers:
@@ -90,6 +89,11 @@ class Layers:
         constant = self._original.constants.get(main.inputs[1])
         return None if constant is None or len(constant.shape) < 3 else constant.shape
 
+    def operator(self, event: NodeEvent, place: int | None) -> str:
+        """Return what the operator is called that a layer is, with the domain of those that are not ONNX's own."""
+        domain = "" if place is None else self._graph.nodes[place].domain
+        return event.op_type if domain in _ONNX_DOMAINS else "{}.{}".format(domain, event.op_type)
+
     def facts(self) -> dict[str, Any]:
         """Return what optimisation did: how many nodes there were and are, and which were made one."""
         fused = {
@@ -119,10 +123,10 @@ def _fits(event: NodeEvent, node: Node) -> bool:
 def _steady_name(event: NodeEvent, node: Node) -> str:
     """Return the name of an inserted node: ONNX Runtime numbers these anew in every session.
 
-    It is followed by the tensor of the author's that is moved.
+    The tensor that is moved tells it from others.
     """
-    name = _TOKEN.sub("", event.name)
-    tensors = [tensor for tensor in (*node.outputs, *node.inputs) if tensor and not _TOKEN.search(tensor)]
+    name = plain_name(event.name)
+    tensors = [tensor for tensor in (*node.outputs, *node.inputs) if tensor and plain_name(tensor) == tensor]
     return "{} ({})".format(name, tensors[0]) if tensors else name
 
 
@@ -167,13 +171,14 @@ def _flops(op_type: str, inputs: _Shapes, outputs: _Shapes, at: int) -> int:
     """Return the operations of a layer, UNKNOWN where there is no formula; `at` is where its weights are."""
     if not inputs or not outputs:
         return UNKNOWN
-    # Weights that are computed follow the activation.
-    weight = inputs[at] if at < len(inputs) else inputs[min(1, len(inputs) - 1)]
-    if op_type in _CONVOLUTIONS:
+    # Quantised weights come behind their scales; weights that are computed follow the activation.
+    weights = (shape for shape in (*inputs[at:], *inputs[1:]) if len(shape) == len(outputs[0]))
+    weight = next(weights, ())
+    if plain_type(op_type) == "Conv":
         return conv_flops(outputs[0], weight)
     if op_type == "ConvTranspose":
         return conv_transpose_flops(inputs[0], weight)
-    if op_type in _PRODUCTS:
+    if plain_type(op_type) in _PRODUCTS:
         return _product_flops(inputs[0], outputs[0])
     return UNKNOWN
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Sequence
+from typing import Mapping, Sequence
 
 from mlbundle.worker.profilers.onnx_graph import Graph, Node
 
@@ -21,7 +21,8 @@ _MOVES = frozenset(
 # The operators that fused ones are about, where none has the same type.
 _HEAVY = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN", "Einsum"))
 _NCHWC = re.compile(r"(.+)_nchwc(?:_token_\d+)?\Z", re.DOTALL)
-_FUSED_TYPE = re.compile(r"(?:Nhwc)?(?:Fused)?(\w+)\Z")
+_KIN = re.compile(r"(?:Nhwc|QLinear|Fused)*(\w+?)(?:Integer)?\Z")
+_TOKEN = re.compile(r"_token_\d+\Z")
 
 
 @dataclass
@@ -43,28 +44,26 @@ def find_origins(original: Graph, optimised: Graph) -> list[Origin]:
     anchors = [search.anchor(node) for node in optimised.nodes]
     search.taken.update(number for number in anchors if number is not None)
     found = [
-        search.behind(node, anchor) if anchor is not None else []
+        search.behind(node, anchor, optimised.constants) if anchor is not None else []
         for node, anchor in zip(optimised.nodes, anchors)
     ]
+    mains = [search.main(node, numbers) for node, numbers in zip(optimised.nodes, found)]
     search.hand_out_the_rest(found)
-    return [_origin(original, node, numbers) for node, numbers in zip(optimised.nodes, found)]
-
-
-def _origin(original: Graph, node: Node, numbers: Sequence[int]) -> Origin:
-    nodes = [original.nodes[number] for number in sorted(numbers)]
-    if not nodes:
-        return Origin()
-    plain = plain_type(node.op_type)
-    same = [one for one in nodes if one.op_type == plain]
-    by_name = [one for one in same if one.name and one.name == node.name]
-    heavy = [one for one in nodes if one.op_type in _HEAVY]
-    return Origin((by_name or same or heavy or nodes[-1:])[0], nodes)
+    return [
+        Origin(main, [original.nodes[number] for number in sorted(numbers)])
+        for main, numbers in zip(mains, found)
+    ]
 
 
 def plain_type(op_type: str) -> str:
-    """Return what a fused operator is about: `Conv` for `FusedConv`."""
-    match = _FUSED_TYPE.match(op_type)
+    """Return what a fused or quantised operator is about: `Conv` for `FusedConv`."""
+    match = _KIN.match(op_type)
     return match.group(1) if match else op_type
+
+
+def plain_name(name: str) -> str:
+    """Return a name without the number that makes it unlike others; ONNX Runtime gives them anew in every session."""
+    return _TOKEN.sub("", name)
 
 
 class _Search:
@@ -74,6 +73,7 @@ class _Search:
         self._nodes = graph.nodes
         self._producer = {name: n for n, node in enumerate(graph.nodes) for name in node.outputs if name}
         self._named = unique_names(graph.nodes)
+        self._tensors = {name for node in graph.nodes for name in (*node.inputs, *node.outputs)}
         self._constant = self._constants(graph)
         self.taken: set[int] = set()
 
@@ -97,18 +97,22 @@ class _Search:
                 node.op_type not in _MOVES or self._nodes[number].op_type == node.op_type
             ):
                 return number
-        number = self._named.get(node.name)
+        number = self._named.get(plain_name(node.name))
         return (
             number if number is not None and self._nodes[number].op_type == plain_type(node.op_type) else None
         )
 
-    def behind(self, node: Node, anchor: int) -> list[int]:
-        """Return the nodes from the anchor back to what the optimised node reads, or to one of its own type."""
-        plain, reads = plain_type(node.op_type), set(node.inputs)
+    def behind(self, node: Node, anchor: int, constants: Mapping[str, object]) -> list[int]:
+        """Return the anchor first, then the nodes back to what the optimised node reads.
+
+        Where that is a tensor that only ONNX Runtime knows, the way back ends at a node of its own type.
+        """
+        plain, reads = plain_type(node.op_type), {name for name in node.inputs if name not in constants}
+        ends_at_plain = not reads <= self._tensors
         found, waiting = [anchor], [anchor]
         while waiting:
             number = waiting.pop()
-            if self._nodes[number].op_type == plain:
+            if ends_at_plain and self._nodes[number].op_type == plain:
                 continue
             for name in self._nodes[number].inputs:
                 source = None if name in reads else self._producer.get(name)
@@ -117,6 +121,15 @@ class _Search:
                     found.append(source)
                     waiting.append(source)
         return found
+
+    def main(self, node: Node, numbers: Sequence[int]) -> Node | None:
+        """Return which of the nodes behind an optimised one it is about; the last one if none stands out."""
+        nodes = [self._nodes[number] for number in numbers]
+        plain = plain_type(node.op_type)
+        same = [one for one in nodes if one.op_type == plain]
+        by_name = [one for one in same if one.name and one.name == plain_name(node.name)]
+        heavy = [one for one in nodes if one.op_type in _HEAVY]
+        return next(iter(by_name or same or heavy or nodes), None)
 
     def hand_out_the_rest(self, found: Sequence[list[int]]) -> None:
         """Give nodes that nobody stands for (an addition that is done along) to the latest layer that they read."""

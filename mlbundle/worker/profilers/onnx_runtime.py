@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import tempfile
 import time
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Mapping, Sequence
 
 from mlbundle.worker.profilers.base import FRAMEWORK, Profile, Profiler, Run, Runs
@@ -67,7 +68,7 @@ class OnnxRuntimeProfiler(Profiler):
         nodes = () if graph is None else graph.nodes
         more = self._handle.device != "cpu" or any(node.has_graphs for node in nodes)
         events = len(nodes) * (_MORE_EVENTS if more else 1) + _EVENTS_OF_A_RUN
-        names = sum(2 * len(node.name.encode()) for node in nodes)
+        names = sum(len(json.dumps(node.name, ensure_ascii=False).encode()) for node in nodes)
         tensors = sum(len(node.inputs) + len(node.outputs) for node in nodes)
         return events, events * _EVENT_BYTES + (names + tensors * _TENSOR_BYTES) * (
             _MORE_EVENTS if more else 1
@@ -145,6 +146,14 @@ class _Window:
     nodes: Sequence[NodeEvent]
 
 
+@dataclass(frozen=True)
+class _Outermost:
+    """A layer, and the nodes of the graphs within its node."""
+
+    event: NodeEvent
+    inner: list[NodeEvent]
+
+
 class Reader:
     """Turns recorded events into rows, by the clock of each query."""
 
@@ -166,13 +175,13 @@ class Reader:
             )
         if not found:
             return
-        layers = Layers(*self._graphs, seen=_outermost(found[0].nodes)[0])
+        layers = Layers(*self._graphs, seen=[one.event for one in _outermost(found[0].nodes)[0]])
         spoilt = inner = 0
         for window in found:
-            outermost, within, crossing = _outermost(window.nodes)
+            outermost, crossing = _outermost(window.nodes)
             spoilt += crossing
-            inner += sum(map(len, within))
-            self._add(window.run, layers, outermost, within, profile)
+            inner += sum(len(one.inner) for one in outermost)
+            self._add(window.run, layers, outermost, profile)
         if spoilt:
             profile.note("{} events cross others in time and were left out".format(spoilt))
         if inner:
@@ -189,46 +198,42 @@ class Reader:
             )
         profile.facts.update(layers.facts(), optimisation="as measured", resolution_ns=_NS_OF_US)
 
-    def _add(
-        self,
-        run: Run,
-        layers: Layers,
-        events: Sequence[NodeEvent],
-        within: Sequence[Sequence[NodeEvent]],
-        profile: Profile,
-    ) -> None:
+    def _add(self, run: Run, layers: Layers, outermost: Sequence[_Outermost], profile: Profile) -> None:
         index = 0
-        for event, place, inner in zip(events, layers.places(events), within):
-            times = self._times(run, event.start_us, event.duration_us)
+        for one, place in zip(outermost, layers.places([one.event for one in outermost])):
+            times = self._times(run, one.event.start_us, one.event.duration_us)
             if times is None:
                 continue
-            profile.add_layer(run=run.number, index=index, **times, **layers.row(event, place))
+            profile.add_layer(run=run.number, index=index, **times, **layers.row(one.event, place))
             if self._deep:
-                self._add_below(run, index, event, inner, profile)
+                self._add_below(run, index, one, layers.operator(one.event, place), profile)
             index += 1
 
-    def _add_below(
-        self, run: Run, index: int, layer: NodeEvent, inner: Sequence[NodeEvent], profile: Profile
-    ) -> None:
+    def _add_below(self, run: Run, index: int, layer: _Outermost, operator: str, profile: Profile) -> None:
         """Add what runs below a layer: its kernels, the nodes of its graphs, else the one operator that it is."""
-        for kernel in layer.kernels:
+        for kernel in layer.event.kernels:
             self._add_kernel(run, index, kernel, profile)
-        for one in inner or (() if layer.kernels else (layer,)):
-            # Cut to whole microseconds, an inner one may seem to end behind the layer.
-            times = self._times(run, one.start_us, min(one.end_us, layer.end_us) - one.start_us)
-            if times is None:
-                continue
+        if not layer.inner and not layer.event.kernels:
+            self._add_operator(run, index, layer.event, operator, profile)
+        for event in layer.inner:
+            # Cut to whole microseconds, it may seem to end behind the layer.
+            short = replace(event, duration_us=min(event.end_us, layer.event.end_us) - event.start_us)
+            self._add_operator(run, index, short, event.op_type, profile)
+            for kernel in event.kernels:
+                self._add_kernel(run, index, kernel, profile)
+
+    def _add_operator(self, run: Run, index: int, event: NodeEvent, name: str, profile: Profile) -> None:
+        times = self._times(run, event.start_us, event.duration_us)
+        if times is not None:
             profile.add_kernel(
                 run=run.number,
                 layer_index=index,
-                name="{} ({})".format(one.name, one.op_type),
+                name=name,
                 kind="operator",
                 device="cpu",
-                stream=one.thread,
+                stream=event.thread,
                 **times,
             )
-            for kernel in one.kernels if one is not layer else ():
-                self._add_kernel(run, index, kernel, profile)
 
     def _add_kernel(self, run: Run, index: int, kernel: KernelEvent, profile: Profile) -> None:
         times = self._times(run, kernel.start_us, kernel.duration_us)
@@ -282,20 +287,19 @@ def _by_run(recorded: Recorded, runs: Runs, start_ns: int) -> list[_Window]:
     return found
 
 
-def _outermost(events: Sequence[NodeEvent]) -> tuple[list[NodeEvent], list[list[NodeEvent]], int]:
-    """Return the events that lie in no other, for each those that lie in it, and how many cross one.
+def _outermost(events: Sequence[NodeEvent]) -> tuple[list[_Outermost], int]:
+    """Return the events that lie in no other with those that lie in them, and how many cross one.
 
     Times are cut to whole microseconds: what lies within may seem to end one later, what follows never begins early.
     """
-    outermost: list[NodeEvent] = []
-    within: list[list[NodeEvent]] = []
+    found: list[_Outermost] = []
     crossing = 0
     for event in events:
-        if not outermost or event.start_us >= outermost[-1].end_us:
-            outermost.append(event)
-            within.append([])
-        elif event.end_us <= outermost[-1].end_us + 1:
-            within[-1].append(event)
+        end_us = found[-1].event.end_us if found else event.start_us
+        if event.start_us >= end_us:
+            found.append(_Outermost(event, []))
+        elif event.end_us <= end_us + 1:
+            found[-1].inner.append(event)
         else:
             crossing += 1
-    return outermost, within, crossing
+    return found, crossing
