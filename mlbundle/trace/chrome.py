@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     Int64Array = NDArray[np.int64]
 
 _WORKER, _LAYERS, _KERNELS, _COUNTERS = 1, 2, 3, 4
+# Perfetto takes the same thread number in two processes for one thread, and number 0 for that of an idle CPU.
+_FIRST_THREAD = {_WORKER: 1_000, _LAYERS: 1_000_000, _KERNELS: 2_000_000}
 _PROCESSES = {_WORKER: "worker", _LAYERS: "layers", _KERNELS: "kernels", _COUNTERS: "counters"}
 _LAYER_FACTS = ("original_name", "type", "provider", "shape_in", "shape_out", "flops_source")
 _LAYER_NUMBERS = ("run", "index", "alloc_bytes", "param_bytes", "flops")
@@ -38,10 +40,10 @@ def chrome_events(columns: RunColumns, title: str) -> Iterator[bytes]:
     """Yield a JSON document in pieces: its head, one event a line, its end."""
     origin = _origin(columns)
     head = {"title": title, "clock": "CLOCK_MONOTONIC", "first_event_ns": str(origin)}
-    yield f'{{"displayTimeUnit":"ns","otherData":{json.dumps(head)},"traceEvents":[\n'.encode()
+    yield f'{{"displayTimeUnit":"ns","otherData":{_json(head)},"traceEvents":[\n'.encode("utf-8", "replace")
     comma = ""
     for event in _events(columns, origin):
-        yield f"{comma}{event}\n".encode()
+        yield f"{comma}{event}\n".encode("utf-8", "replace")
         comma = ","
     yield b"]}\n"
 
@@ -71,9 +73,9 @@ def _events(columns: RunColumns, origin: int) -> Iterator[str]:
 
 
 def _span_events(spans: SpanColumns, origin: int) -> Iterator[str]:
-    names = [json.dumps(text) for text in spans.strings]
+    names = [_json(text) for text in spans.strings]
     name, query = spans.name.tolist(), spans.query.tolist()
-    tid = 0
+    tid = _FIRST_THREAD[_WORKER]
     for track in np.unique(spans.track).tolist():
         rows = np.flatnonzero(spans.track == track)
 
@@ -87,14 +89,14 @@ def _span_events(spans: SpanColumns, origin: int) -> Iterator[str]:
 def _layer_events(layers: Table, origin: int) -> Iterator[str]:
     shown = _shown(layers, _LAYER_FACTS, _LAYER_NUMBERS)
     rows = np.arange(len(layers), dtype=np.int64)
-    where = _Where(_LAYERS, 0, "layers", origin)
+    where = _Where(_LAYERS, _FIRST_THREAD[_LAYERS], "layers", origin)
     yield from _slices(where, rows, layers["start_ns"], layers["duration_ns"], shown)
 
 
 def _kernel_events(kernels: Table, origin: int) -> Iterator[str]:
     shown = _shown(kernels, _KERNEL_FACTS, _KERNEL_NUMBERS)
     places = np.stack([kernels["device"], kernels["stream"]], axis=1)
-    tid = 0
+    tid = _FIRST_THREAD[_KERNELS]
     for device, stream in np.unique(places, axis=0).tolist():
         rows = np.flatnonzero((places == (device, stream)).all(axis=1))
         label = f"{kernels.strings[device]} stream {stream}".strip()
@@ -103,7 +105,7 @@ def _kernel_events(kernels: Table, origin: int) -> Iterator[str]:
 
 
 def _counter_events(samples: SampleColumns, origin: int) -> Iterator[str]:
-    names = [json.dumps(text) for text in samples.strings]
+    names = [_json(text) for text in samples.strings]
     values = zip(samples.counter.tolist(), samples.t_ns.tolist(), samples.value.tolist(), strict=True)
     for counter, t_ns, value in values:
         if value == value and abs(value) != float("inf"):  # noqa: PLR0124 - JSON has no such numbers
@@ -160,13 +162,18 @@ def _shown(
         facts: dict[str, Any] = {name: strings[column[row]] for name, column in words.items()}
         facts = {name: text for name, text in facts.items() if text}
         facts |= {name: column[row] for name, column in values.items() if column[row] >= 0}
-        return json.dumps(strings[names[row]]), json.dumps(facts)
+        return _json(strings[names[row]]), _json(facts)
 
     return shown
 
 
 def _metadata(kind: str, pid: int, tid: int, **arguments: Any) -> str:
-    return json.dumps({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": arguments})
+    return _json({"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": arguments})
+
+
+def _json(value: Any) -> str:
+    """Return JSON with every character as itself: Perfetto shows escapes of other scripts as they are."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _us(nanoseconds: int) -> str:

@@ -185,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
         if host not in _HOSTS:
             self._refuse(HTTPStatus.FORBIDDEN)
             return None
-        token, slash, rest = urlsplit(self.path).path.removeprefix("/").partition("/")
+        token, slash, rest = self.path.partition("?")[0].removeprefix("/").partition("/")
         if not slash or not hmac.compare_digest(token.encode(), self.server.trace.offer.token.encode()):
             self._refuse(HTTPStatus.NOT_FOUND)
             return None
