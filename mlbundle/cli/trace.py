@@ -9,6 +9,7 @@ import click
 from mlbundle.cli import output, units
 from mlbundle.cli.params import complete_run
 from mlbundle.cli.trace_export import export
+from mlbundle.cli.trace_import import command as import_
 from mlbundle.cli.trace_open import open_
 from mlbundle.cli.trace_query import query
 
@@ -47,5 +48,5 @@ def _cells(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return (row["pass"], row["step"], row["count"], *times)
 
 
-for _command in (open_, query, export):
+for _command in (open_, query, export, import_):
     command.add_command(_command)

@@ -64,10 +64,14 @@ def clean(text: str) -> str:
 
 
 class PacketStream:
-    """Frames packets, compresses them and keeps the table of interned strings."""
+    """Frames packets, compresses them and keeps the table of interned strings.
 
-    def __init__(self, stream: BinaryIO) -> None:
+    Its packets are of one sequence, and carry the time of one clock unless they say otherwise.
+    """
+
+    def __init__(self, stream: BinaryIO, sequence: int = SEQUENCE_ID, clock: int = CLOCK_MONOTONIC) -> None:
         self._stream = stream
+        self._sequence = sequence
         # wbits 31 is gzip with an empty header: no name, no time.
         self._gzip = zlib.compressobj(_GZIP_LEVEL, zlib.DEFLATED, 31)
         self._buffer: list[bytes] = []
@@ -76,19 +80,21 @@ class PacketStream:
         self._keys: dict[str, int] = {}
         self._high = -1
         self._high_bytes = b""
-        self._begin()
+        self._begin(clock)
 
-    def _begin(self) -> None:
-        """Open the sequence; its packets carry monotonic time unless they say otherwise."""
+    def _begin(self, clock: int) -> None:
+        """Open the sequence."""
         packet = TracePacket(
-            trusted_packet_sequence_id=SEQUENCE_ID, sequence_flags=_FIRST_FLAGS, first_packet_on_sequence=True
+            trusted_packet_sequence_id=self._sequence,
+            sequence_flags=_FIRST_FLAGS,
+            first_packet_on_sequence=True,
         )
-        packet.trace_packet_defaults.timestamp_clock_id = CLOCK_MONOTONIC
+        packet.trace_packet_defaults.timestamp_clock_id = clock
         self.write(packet)
 
     def packet(self) -> TracePacket:
         """Return an empty packet of the sequence; it may be written again and again."""
-        return TracePacket(trusted_packet_sequence_id=SEQUENCE_ID, sequence_flags=LATER_FLAGS)
+        return TracePacket(trusted_packet_sequence_id=self._sequence, sequence_flags=LATER_FLAGS)
 
     def write(self, packet: TracePacket) -> None:
         """Append one packet."""

@@ -99,13 +99,14 @@ class TraceWriter:
     """Declares tracks and writes events on them. Made by `trace_writer`.
 
     Rows (`slice`, `instant`) come in order of time on each track, a slice before those that it holds. Slices that
-    overlap without one holding the other go on a sibling track of the same name.
+    overlap without one holding the other go on a sibling track of the same name. `first_uuid` is where tracks are
+    numbered from.
     """
 
-    def __init__(self, packets: PacketStream) -> None:
+    def __init__(self, packets: PacketStream, first_uuid: int = 0) -> None:
         self._packets = packets
         self._write_at = packets.write_at
-        self._uuid = 0
+        self._uuid = first_uuid
         self._lanes: dict[int, _Lanes] = {}
         self.slices_written = 0
         self._count = packets.packet()

@@ -36,7 +36,7 @@ def main(pass_name: str, folders: int) -> int:
         _run(pass_name, job, emitter)
     except BrokenPipeError:
         return EXIT_OF_FAULT["environment"]
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - whatever it is, the host must hear of it
         if not is_profile(pass_name):
             return _failed(error, pass_name, job, emitter)
         # What was measured stands: the run goes on without this profile.

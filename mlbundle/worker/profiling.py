@@ -87,10 +87,8 @@ def _profiler(job: Job, level: str) -> Profiler | None:
 
 
 def _batches(session: Session) -> list[Any]:
-    feeds = []
-    for number in range(min(len(session.dataset), MOST_SAMPLES)):
-        feeds.append(add_batch_axis([session.pipeline.prepare(number)]))
-    return [session.prepare(one) for one in feeds]
+    samples = range(min(len(session.dataset), MOST_SAMPLES))
+    return [session.prepare(add_batch_axis([session.pipeline.prepare(number)])) for number in samples]
 
 
 def _warm_up(call: Callable[[Any], Any], batches: Iterator[Any]) -> int:
