@@ -16,6 +16,8 @@ from mlbundle.cli.results_loadgen import lines
 from mlbundle.errors import ProtocolBroken
 from mlbundle.runs.loadgen import collect
 from mlbundle.wire.events import Result
+from mlbundle.worker.errors import WorkerError
+from mlbundle.worker.loadgen.accuracy import read_log
 
 
 def line(key: str, value: Any, **metadata: bool) -> str:
@@ -177,6 +179,27 @@ def test_the_headline_is_the_estimate_that_is_known_with_confidence(tmp_path, es
 def test_every_sample_must_be_in_the_accuracy_run_once(tmp_path, answers) -> None:
     (reason,) = collected(a_run(tmp_path, answers=answers)).reasons
     assert "of 3 samples" in reason
+
+
+AGAIN = ANSWERS.replace("\n]", ',\n{ "seq_id" : 3, "qsl_idx" : 0, "data" : "07" }\n]')
+
+
+@pytest.mark.parametrize(("size", "taken"), [(1, False), (2, True)])
+def test_a_last_query_that_is_filled_up_is_no_error_and_first_answers_count(tmp_path, size, taken) -> None:
+    folder = a_run(tmp_path, answers=AGAIN)
+    accuracy = {**SINGLE, "effective_test_mode": "AccuracyOnly", "effective_samples_per_query": size}
+    write(folder / "loadgen/accuracy/mlperf_log_detail.txt", *(line(k, v) for k, v in accuracy.items()))
+    assert (collected(folder).reasons == []) is taken
+    log = str(folder / "loadgen/accuracy/mlperf_log_accuracy.json")
+    assert read_log(log, most_again=1) == {0: b"\x00", 2: b"\x02", 1: b"\x01"}
+    with pytest.raises(WorkerError, match="sample 0 comes twice"):
+        read_log(log)
+
+
+def test_estimates_that_are_of_tokens_are_not_called_those_of_latencies(tmp_path) -> None:
+    offline = {"requested_use_token_latencies": True, "result_tokens_per_second": 9.0}
+    found = collected(a_run(tmp_path, {"early_stopping_latency_ss": 7_000, **offline})).result
+    assert "90th percentile latency 5.00 ns" in lines(found)[0][1]
 
 
 @pytest.mark.parametrize(
