@@ -54,7 +54,9 @@ class Execution:
         self._windows: list[Window] = []
         self._results: dict[str, Result] = {}
         self._clocks = (clock_snapshot(), clock_snapshot())
-        self._sampling = Sampling(gpus=plan.options.accelerator == "gpu")
+        self._sampling = Sampling(
+            gpus=plan.options.accelerator == "gpu", perf=plan.options.trace_level in _COUNTED_LEVELS
+        )
         self._index_error: StorageFailed | None = None
         self.record: dict[str, Any] | None = None
 
@@ -306,6 +308,8 @@ def _judge_submission(findings: Findings) -> None:
         known += [reason for reason in findings.validity_reasons if reason not in known]
 
 
+# From the level of kernels on, what the processor counts belongs to what is seen.
+_COUNTED_LEVELS = ("system", "full")
 _FILES = {"job": JOB, "outputs": "outputs.npz", "log": WORKER_LOG, "events": "events.jsonl"}
 
 

@@ -32,8 +32,8 @@ _ENERGY_HOW = {
 class Sampling:
     """Looks at the worker of one run from `begin` to `end`; does nothing but say so where it can't be seen."""
 
-    def __init__(self, *, gpus: bool) -> None:
-        self._gpus = gpus
+    def __init__(self, *, gpus: bool, perf: bool = False) -> None:
+        self._gpus, self._perf = gpus, perf
         self._sampler: Sampler | None = None
         self._samples = Samples()
         self._said_s = 0.0
@@ -42,7 +42,7 @@ class Sampling:
     def begin(self, connection: Connection) -> None:
         """Begin to look at the worker behind a connection. Never raises for want of something to look at."""
         if self._sampler is None:
-            self._sampler = sampler_of(connection.place(), gpus=self._gpus).start()
+            self._sampler = sampler_of(connection.place(), gpus=self._gpus, perf=self._perf).start()
 
     def end(self) -> Samples:
         """Stop looking; call it before the worker is killed, and as often as you like."""

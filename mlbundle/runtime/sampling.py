@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from mlbundle.runtime.sampling_perf import PerfCounters
 from mlbundle.runtime.sampling_sources import ControlGroup, PackageEnergy, ProcessTree
 
 if TYPE_CHECKING:
@@ -142,14 +143,21 @@ class Sampler:
         samples.interval_s = min(2 * samples.interval_s, MOST_INTERVAL_S)
 
 
-def sampler_of(place: Place | None, *, gpus: bool = False, interval_s: float = LEAST_INTERVAL_S) -> Sampler:
-    """Return a sampler of the worker at `place` and of the energy of this machine; with `gpus` of those as well."""
+def sampler_of(
+    place: Place | None, *, gpus: bool = False, perf: bool = False, interval_s: float = LEAST_INTERVAL_S
+) -> Sampler:
+    """Return a sampler of the worker at `place` and of the energy of this machine.
+
+    With `gpus` of those as well, with `perf` of what the processor and the kernel count, where they let us.
+    """
     sources: list[Source] = []
     if place is not None:
         group = ControlGroup.of_container(place.pid, place.container) if place.container is not None else None
         # A process that is not in the container that it should be in is one of another machine's.
         if place.container is None or group is not None:
             sources.append(ProcessTree(place.pid))
+            if perf:
+                sources.append(PerfCounters(place.pid))
         if group is not None:
             sources.append(group)
     sources.append(PackageEnergy())

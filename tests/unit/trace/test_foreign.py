@@ -170,8 +170,26 @@ def test_what_is_no_trace_is_refused(text: str) -> None:
         read_otlp(text, where="file")
 
 
-_KEYS = """ph ts dur name args pid cat traceEvents baseTimeNanoseconds resourceSpans scopeSpans spans
-startTimeUnixNano endTimeUnixNano attributes key value resource""".split()
+_KEYS = [
+    "ph",
+    "ts",
+    "dur",
+    "name",
+    "args",
+    "pid",
+    "cat",
+    "traceEvents",
+    "baseTimeNanoseconds",
+    "resourceSpans",
+    "scopeSpans",
+    "spans",
+    "startTimeUnixNano",
+    "endTimeUnixNano",
+    "attributes",
+    "key",
+    "value",
+    "resource",
+]
 
 
 def json_values(numbers: st.SearchStrategy) -> st.SearchStrategy:
