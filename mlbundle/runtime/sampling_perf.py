@@ -57,8 +57,9 @@ class PerfCounters:
         for name, descriptor in self._open.items():
             with suppress(OSError, struct.error):
                 value, enabled, running = _VALUES.unpack(os.read(descriptor, _VALUES.size))
-                if running:
-                    found[name] = value * enabled / running
+                # Enabled and never running: the processor had no counter for it. Neither: the worker has not run yet.
+                if running or not enabled:
+                    found[name] = value * enabled / running if running else 0.0
         return found
 
     def close(self) -> None:
