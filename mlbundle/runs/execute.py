@@ -17,6 +17,7 @@ from mlbundle.manifest.versions import VersionConstraint
 from mlbundle.runs.collect import Timeline, clock_offset_ns, trace_attributes, write_trace
 from mlbundle.runs.environment import Surroundings
 from mlbundle.runs.folder import JOB, WORKER_LOG, RunFolder, read_record
+from mlbundle.runs.leftovers import note_left_container
 from mlbundle.runs.measured import read_accuracy
 from mlbundle.runs.partial_trace import write_partial_trace
 from mlbundle.runs.profiles import profiles_document, read_profiles
@@ -267,6 +268,8 @@ class Execution:
                 self._findings.files["samples"] = SAMPLES
 
     def _finish(self, folder: RunFolder, status: str) -> None:
+        if self._plan.runtime.left:
+            note_left_container(self._settings, self._plan.run_id)
         self._keep_samples(folder)
         if status != "completed":
             # What was found before it ended is not the result of a whole run.

@@ -7,13 +7,15 @@ import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from mlbundle.errors import EngineUnavailable, StorageFailed
+from mlbundle.errors import StorageFailed
 from mlbundle.files import write_atomically
 from mlbundle.runs.execute import DATABASE
 from mlbundle.runs.folder import EVENTS, JOB, RECORD, owned, run_folders
+from mlbundle.runs.leftovers import note_left_container, remove_noted_containers
 from mlbundle.runs.partial_trace import attributes_of_folder, write_partial_trace
 from mlbundle.runs.record import partial_record
 from mlbundle.store.database import RunDatabase
+from mlbundle.wire.job import ASSETS_IN_CONTAINER
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,8 +32,7 @@ def recover_left_runs(settings: Settings) -> list[str]:
         folder.name for folder in folders if not (folder / RECORD).exists() and _close(folder, settings)
     ]
     _remove_left_scratch(folders)
-    if closed:
-        _remove_containers(closed)
+    remove_noted_containers(settings)
     return closed
 
 
@@ -44,6 +45,8 @@ def _close(folder: Path, settings: Settings) -> bool:
         record = partial_record(folder.name, job, _first_event(folder), folder)
         if job.get("trace_level", "none") != "none":
             record["files"] = write_partial_trace(folder, attributes_of_folder(folder.name, job))
+        if (job.get("paths") or {}).get("assets") == ASSETS_IN_CONTAINER:
+            note_left_container(settings, folder.name)
         write_atomically(folder / RECORD, json.dumps(record, indent=2).encode())
     with suppress(StorageFailed):
         RunDatabase(settings.data_dir / DATABASE).add(record)
@@ -76,15 +79,3 @@ def _first_event(folder: Path) -> dict[str, Any]:
         if isinstance(event, dict):
             return event
     return {}
-
-
-def _remove_containers(run_ids: list[str]) -> None:
-    from mlbundle.runtime.docker import remove_left_containers
-    from mlbundle.runtime.images import engine_client
-
-    try:
-        client = engine_client()
-    except EngineUnavailable:
-        return
-    for run_id in run_ids:
-        remove_left_containers(client, run_id)

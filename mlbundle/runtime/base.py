@@ -102,9 +102,13 @@ class Connection(Protocol):
 
 
 class Runtime(Protocol):
-    """A way to run a worker."""
+    """A way to run a worker.
+
+    `left` says that something of a run may still be there when it has ended, because the engine went away.
+    """
 
     name: str
+    left: bool
 
     def start(self, launch: Launch) -> Connection:
         """Start a worker; raises EnvironmentLacks or RunFailed."""

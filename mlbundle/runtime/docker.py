@@ -15,10 +15,12 @@ from typing import TYPE_CHECKING, Any
 from mlbundle.errors import EngineDied, EnvironmentLacks, ImageMissing, WorkerHung
 from mlbundle.platforms import usable_cpus
 from mlbundle.runtime.base import ExitState, Launch, Place, WorkerLog, worker_variables
+from mlbundle.wire import presence
 from mlbundle.wire.job import ASSETS_IN_CONTAINER, WORKER_IN_CONTAINER
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Callable
     from pathlib import Path
 
     from mlbundle.runtime.images import ResolvedImage
@@ -30,7 +32,9 @@ _STREAM_HEADER = struct.Struct(">BxxxI")
 _STDOUT, _STDERR = 1, 2
 _READ_BYTES = 1 << 16
 _KILLED = 137
+_GONE = (404, 409)  # it is not there, or is being removed
 _REMOVE_TIMEOUT_S = 10.0
+_PROMISE_TIMEOUT_S = 1.0
 _ALL_GPUS = {"Driver": "", "Count": -1, "DeviceIDs": [], "Capabilities": [["gpu"]], "Options": {}}
 
 
@@ -47,6 +51,7 @@ class DockerRuntime:
         self._image = image
         self._platform = platform
         self._gpus = gpus
+        self.left = False
 
     def container_arguments(self, launch: Launch) -> dict[str, Any]:
         """Return exactly what is asked of the engine; `--dry-run` prints it."""
@@ -101,7 +106,7 @@ class DockerRuntime:
             created = self._client.api.create_container(
                 **arguments, host_config=host_config, stdin_open=True, detach=False, network_disabled=True
             )
-            return DockerConnection(self._client, created["Id"], log)
+            return DockerConnection(self._client, created["Id"], log, self._note_left)
         except docker.errors.ImageNotFound as error:
             self._give_up(launch.run_id, log)
             raise ImageMissing(
@@ -144,17 +149,27 @@ class DockerRuntime:
     def _give_up(self, run_id: str, log: WorkerLog) -> None:
         """Remove the container by its label: an interrupted call may have made one whose id never reached us."""
         log.close()
-        with suppress(Exception):
+        try:
             remove_left_containers(self._client, run_id)
+        except Exception:  # noqa: BLE001 - what is going on already says why
+            self._note_left()
+
+    def _note_left(self) -> None:
+        self.left = True
 
 
 class DockerConnection:
     """A started container and the stream that carries its stdin, stdout and stderr."""
 
-    def __init__(self, client: Any, container: str, log: WorkerLog) -> None:
+    def __init__(
+        self, client: Any, container: str, log: WorkerLog, not_removed: Callable[[], None] = lambda: None
+    ) -> None:
+        """`not_removed` is called when the engine did not take the container away at the end."""
         self._client = client
         self._container = container
         self._log = log
+        self._not_removed = not_removed
+        self._promised_at: float | None = None
         self._buffer = bytearray()
         self._stdout = bytearray()
         self._ended = False
@@ -170,6 +185,7 @@ class DockerConnection:
         self._socket.settimeout(timeout_s)
         try:
             self._socket.sendall(data)
+            self._promise()
         except TimeoutError:
             raise WorkerHung(
                 f"the worker did not read its job for {timeout_s:.0f} s",
@@ -179,8 +195,14 @@ class DockerConnection:
             return
 
     def read(self, timeout_s: float) -> bytes | None:
-        """Return bytes of stdout; stderr goes to the log on the way. Raises EngineDied."""
+        """Return bytes of stdout; stderr goes to the log on the way. Raises EngineDied.
+
+        Whoever reads is there, which the worker is told on the way.
+        """
         deadline = time.monotonic() + timeout_s
+        if self._promised_at is not None and time.monotonic() - self._promised_at > presence.EVERY_S:
+            with suppress(OSError):  # reading finds out what it is
+                self._promise()
         while not self._stdout and not self._ended:
             left_s = deadline - time.monotonic()
             if left_s <= 0:
@@ -215,12 +237,24 @@ class DockerConnection:
 
     def stop(self) -> None:
         """Close our side, kill and remove the container, and wait until it is gone."""
+        import docker.errors
+
         with suppress(OSError):
             self._socket.close()
-        with suppress(Exception):
+        try:
             self._client.api.remove_container(self._container, force=True, v=True)
+        except docker.errors.APIError as error:
+            if error.status_code not in _GONE:
+                self._not_removed()
+        except Exception:  # noqa: BLE001 - the engine is: what is going on already says so
+            self._not_removed()
         self._waiter.join(_REMOVE_TIMEOUT_S)
         self._log.close()
+
+    def _promise(self) -> None:
+        self._socket.settimeout(_PROMISE_TIMEOUT_S)
+        self._socket.sendall(presence.promise())
+        self._promised_at = time.monotonic()
 
     def _receive(self, timeout_s: float) -> None:
         self._socket.settimeout(max(0.01, timeout_s))

@@ -40,6 +40,7 @@ class ProcessRuntime:
     """
 
     name = "process"
+    left = False
 
     def __init__(
         self,

@@ -1,7 +1,8 @@
 """The supervisor: takes the job, starts one measuring child for each pass, passes on what it says.
 
 Frames of a child are passed on whole, so the stream to the host stays well-formed however a child dies. End of
-file on stdin means that the host is gone: the child is killed and the supervisor leaves.
+file on stdin means that the host is gone, and so does silence where it had promised to be heard, and SIGTERM is what an
+engine sends that ends: the child is killed and the supervisor leaves.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from typing import Any
 
 import mlbundle
-from mlbundle.wire import events, frames
+from mlbundle.wire import events, frames, presence
 from mlbundle.wire.clocks import clock_snapshot
 from mlbundle.wire.job import Job, JobError, job_from_document
 from mlbundle.wire.passes import folder_number, is_profile, passes_of
@@ -30,34 +32,66 @@ _READ_BYTES = 1 << 16
 
 
 class _HostGone(Exception):
-    """The host closed our stdin."""
+    """The host closed our stdin, or broke its promise to be heard."""
+
+
+class _Terminated(Exception):
+    """Somebody asked us to end."""
+
+
+class _Host:
+    """What the host says on our stdin after the job: only that it is there."""
+
+    def __init__(self, read_fd: int) -> None:
+        self.read_fd = read_fd
+        self._due_s: float | None = None
+
+    def left_s(self) -> float | None:
+        """Return how long it may stay silent, None for ever. Raises _HostGone when it was silent for too long."""
+        if self._due_s is None:
+            return None
+        left_s = self._due_s - time.monotonic()
+        # What it said while we were busy counts.
+        if left_s <= 0 and not select.select([self.read_fd], [], [], 0)[0]:
+            raise _HostGone
+        return max(0.0, left_s)
+
+    def hear(self) -> None:
+        """Take what can be read. Raises _HostGone at the end of the stream."""
+        data = os.read(self.read_fd, _READ_BYTES)
+        if not data:
+            raise _HostGone
+        within_s = presence.promised_s(data)
+        self._due_s = None if within_s is None else time.monotonic() + within_s
 
 
 class _Relay:
     """Passes on what the children say; `folders` is how many folders of passes their files named so far, `in_file`
     whether the last of them ended in the middle of a file.
 
-    `watched` are our stdin and what wakes us when a child ends: the child's end of its pipe may outlive it, for what
-    it has forked holds it, too.
+    `ended_fd` is what wakes us when a child ends: the child's end of its pipe may outlive it, for what it has forked
+    holds it, too.
     """
 
-    def __init__(self, emitter: Emitter, watched: tuple[int, int]) -> None:
+    def __init__(self, emitter: Emitter, host: _Host, ended_fd: int) -> None:
         self.emitter = emitter
         self.folders = 0
         self.in_file = False
-        self._watched = watched
+        self._host = host
+        self._ended_fd = ended_fd
 
     def run(self, child: subprocess.Popen[bytes]) -> bool:
         """Pass on every whole frame of the child until it ends; True when it reported an error itself."""
         assert child.stdout is not None
         child_fd = child.stdout.fileno()
-        read_fd, ended_fd = self._watched
+        read_fd, ended_fd = self._host.read_fd, self._ended_fd
         decoder = frames.FrameDecoder()
         told = ended = False
         while True:
-            ready, _, _ = select.select([child_fd, read_fd, ended_fd], [], [], 0 if ended else None)
-            if read_fd in ready and not os.read(read_fd, _READ_BYTES):
-                raise _HostGone
+            left_s = self._host.left_s()
+            ready, _, _ = select.select([child_fd, read_fd, ended_fd], [], [], 0 if ended else left_s)
+            if read_fd in ready:
+                self._host.hear()
             if ended_fd in ready:
                 os.read(ended_fd, _READ_BYTES)
                 ended = child.poll() is not None
@@ -86,8 +120,11 @@ def main() -> int:
     """Run the worker; returns its exit status."""
     read_fd, write_fd = claim_standard_streams()
     emitter = Emitter(write_fd)
+    signal.signal(signal.SIGTERM, _terminate)
     try:
         return _supervise(read_fd, emitter)
+    except _Terminated:
+        return _report_terminated(emitter)
     except (BrokenPipeError, _HostGone):
         return EXIT_OF_FAULT["environment"]
 
@@ -100,13 +137,32 @@ def _supervise(read_fd: int, emitter: Emitter) -> int:
         emitter.event(events.Failed(reference="job-refused", message=str(error), fault="mlbundle"))
         return EXIT_OF_FAULT["mlbundle"]
     ended_fd = _wake_at_end_of_child()
-    relay = _Relay(emitter, (read_fd, ended_fd))
+    relay = _Relay(emitter, _Host(read_fd), ended_fd)
     for name in passes_of(job):
         status = _run_pass(name, job, payload, relay)
         if status != EXIT_COMPLETED:
             return status
     emitter.event(events.End(status="completed", clocks=clock_snapshot()))
     return EXIT_COMPLETED
+
+
+def _terminate(*_: Any) -> None:
+    """Leave; the first process of a container would not by itself, and keep the engine waiting."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise _Terminated
+
+
+def _report_terminated(emitter: Emitter) -> int:
+    with suppress(BrokenPipeError):
+        emitter.event(
+            events.Failed(
+                reference="worker-terminated",
+                message="the worker was asked to end (SIGTERM)",
+                hint="the engine was stopped, or somebody ended the worker; run it again",
+                fault="environment",
+            )
+        )
+    return EXIT_OF_FAULT["environment"]
 
 
 def _hello() -> events.Hello:
