@@ -22,6 +22,7 @@ _MOVES = frozenset(
 _HEAVY = frozenset(("Conv", "ConvTranspose", "Gemm", "MatMul", "LSTM", "GRU", "RNN", "Einsum"))
 _NCHWC = re.compile(r"(.+)_nchwc(?:_token_\d+)?\Z", re.DOTALL)
 _KIN = re.compile(r"(?:Nhwc|QLinear|Fused)*(\w+?)(?:Integer)?\Z")
+_FUSED = "fused "
 _TOKEN = re.compile(r"_token_\d+\Z")
 
 
@@ -62,8 +63,8 @@ def plain_type(op_type: str) -> str:
 
 
 def plain_name(name: str) -> str:
-    """Return a name without the number that makes it unlike others; ONNX Runtime gives them anew in every session."""
-    return _TOKEN.sub("", name)
+    """Return a name without what ONNX Runtime adds: that it fused, and a number, another one in every session."""
+    return _TOKEN.sub("", name[len(_FUSED) :] if name.startswith(_FUSED) else name)
 
 
 class _Search:
@@ -108,7 +109,7 @@ class _Search:
         Where that is a tensor that only ONNX Runtime knows, the way back ends at a node of its own type.
         """
         plain, reads = plain_type(node.op_type), {name for name in node.inputs if name not in constants}
-        ends_at_plain = not reads <= self._tensors
+        ends_at_plain = not reads or not reads <= self._tensors
         found, waiting = [anchor], [anchor]
         while waiting:
             number = waiting.pop()

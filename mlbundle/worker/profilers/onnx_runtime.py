@@ -20,7 +20,7 @@ from mlbundle.worker.profilers.onnx_layers import Layers
 MOST_EVENTS = 900_000
 MOST_PROFILE_BYTES = 128 << 20
 # What warms up is recorded too; it may take so much of the above.
-WARM_UP_SHARE = 0.25
+WARM_UP_SHARE = 0.1
 # Measured: 660 bytes an event of ResNet-50. Names are written, escaped, and shapes.
 _EVENT_BYTES, _TENSOR_BYTES = 800, 64
 _EVENTS_OF_A_RUN = 2
