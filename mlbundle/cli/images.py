@@ -136,6 +136,11 @@ def _row(image: ImageStatus) -> tuple[object, ...]:
     metavar="NAME",
     help="The engine's network for the build, such as host; default: none if the base image has a Python.",
 )
+@click.option(
+    "--loadgen-source",
+    is_flag=True,
+    help="Compile MLCommons LoadGen from its source, where it has no wheel (arm64).",
+)
 @click.option("-n", "--dry-run", is_flag=True, help="Show what would be built from what; build nothing.")
 @output.format_options("table", "json")
 def build_command(
@@ -146,6 +151,7 @@ def build_command(
     base_image: str | None,
     wheelhouse: Path | None,
     network: str | None,
+    loadgen_source: bool,
     dry_run: bool,
     output_format: str,
 ) -> None:
@@ -169,6 +175,7 @@ def build_command(
             base_image=base_image,
             wheelhouse=wheelhouse,
             network=network,
+            loadgen_source=loadgen_source,
             report=report,
         )
     _show(built.to_document(), output_format)

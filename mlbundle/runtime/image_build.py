@@ -25,6 +25,7 @@ from mlbundle.runtime.image_facts import inspect_image
 from mlbundle.runtime.image_names import keep_name
 from mlbundle.runtime.image_plan import BuildPlan, plan_build, write_context
 from mlbundle.runtime.image_steps import step_words, wheels_words
+from mlbundle.runtime.loadgen_source import ensure_source, source_files
 from mlbundle.runtime.lock import LockedImage, read_images_lock, record_image
 from mlbundle.runtime.requirements import hash_mismatch
 from mlbundle.runtime.wheelhouse import PythonTarget, ensure_wheelhouse, forget, wheels_of
@@ -106,19 +107,21 @@ def build_image(
     base_image: str | None = None,
     wheelhouse: Path | None = None,
     network: str | None = None,
+    loadgen_source: bool = False,
     report: Report = lambda _line: None,
 ) -> BuiltImage:
     """Build the image of a framework for one platform, tag it, and record its digest in the images lock.
 
     `wheelhouse` is a folder with the wheels (default: downloaded into the cache), `network` the engine's network
-    for the build (default: none where the base image has a Python, else the engine's own). Builds on one data
-    folder take turns, those of others on the same engine do not get into each other's way. The image that had the name
-    keeps another one. Raises ImageBuildFailed with the end of the log, DigestMismatch for a wheel with other bytes
-    than the lock states, EngineUnavailable, StorageFailed where the disk of the engine or ours is full.
+    for the build (default: none where the base image has a Python, else the engine's own). With `loadgen_source`
+    LoadGen is compiled, which needs the network unless the base image has a compiler. Builds on one data folder take
+    turns, those of others on the same engine do not get into each other's way. The image that had the name keeps
+    another one. Raises ImageBuildFailed with the end of the log, DigestMismatch for a wheel with other bytes than the
+    lock states, EngineUnavailable, StorageFailed where the disk of the engine or ours is full.
     """
     plan = plan_build(framework, accelerator, architecture, base_image)
     with closing(engine_client(_BUILD_TIMEOUT_S)) as client, locked(settings.data_dir / ".images.build"):
-        build = _Build(client, plan, settings, network, report)
+        build = _Build(client, plan, settings, network, report, loadgen_source=loadgen_source)
         return build.run(wheelhouse)
 
 
@@ -126,7 +129,14 @@ class _Build:
     """One build: base image, its Python, wheels, the image, the record."""
 
     def __init__(
-        self, client: Any, plan: BuildPlan, settings: Settings, network: str | None, report: Report
+        self,
+        client: Any,
+        plan: BuildPlan,
+        settings: Settings,
+        network: str | None,
+        report: Report,
+        *,
+        loadgen_source: bool = False,
     ) -> None:
         self._client = client
         self._api = client.api
@@ -134,6 +144,8 @@ class _Build:
         self._settings = settings
         self._network = network
         self._report = report
+        self._loadgen_source = loadgen_source
+        self._sources: list[Path] = []
         self._layers: set[str] = set()
         self._reused = False
         self._wheels = ""
@@ -163,6 +175,8 @@ class _Build:
 
     def _wheelhouse(self, given: Path | None) -> Path:
         target = self._python_target()
+        if self._loadgen_source:
+            self._sources = source_files(given or ensure_source(self._settings.cache_dir, self._report))
         if given is not None:
             return given
         lock = self._plan.recipe.lock
@@ -177,7 +191,7 @@ class _Build:
         self._wheels = wheels_words(len(wheels), size_bytes)
         self._report(f"giving {self._wheels} to the engine")
         try:
-            return self._build(wheels=wheels)
+            return self._build(wheels=[*wheels, *self._sources])
         except DigestMismatch as error:
             if forget(self._settings.cache_dir, wheelhouse):
                 error.hint = "the wheels in the cache were damaged and have been removed: build again"
@@ -205,8 +219,8 @@ class _Build:
         """Ask the base image for its Python; one without gets Debian's, in the recipe's first stage."""
         found = self._probe(self._plan.base_image)
         if found is not None:
-            # All that is missing are wheels, which come with the context.
-            self._network = self._network or "none"
+            # All that is missing are wheels, which come with the context, or a compiler, which does not.
+            self._network = self._network or (None if self._loadgen_source else "none")
         else:
             self._report("the base image has no Python: the build installs Debian's, which needs the network")
             found = self._probe(self._build(target="python"))

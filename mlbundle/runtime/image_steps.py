@@ -8,6 +8,7 @@ _STEP = re.compile(r"Step \d+/\d+ : (FROM|COPY|RUN) ")
 _WORDS = (
     ("COPY --from=", "copying the environment into the image"),
     ("COPY ", "taking the wheels in"),
+    ("loadgen-source.lock", "compiling LoadGen, where that is asked for"),
     ("apt-get install", "looking for a Python in the base image; Debian's is installed where there is none"),
     ("pip install", "installing {wheels}"),
     ("ldconfig", "telling the linker where CUDA's libraries are"),

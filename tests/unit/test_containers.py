@@ -13,6 +13,7 @@ from mlbundle.manifest.versions import VersionConstraint
 from mlbundle.resources import built_in_frameworks, resource_folder
 from mlbundle.runtime.image_build import plan_build
 from mlbundle.runtime.images import built_in_framework
+from mlbundle.runtime.loadgen_source import source_locks
 
 CONTAINERS = resource_folder("containers")
 LOCKS = sorted(CONTAINERS.glob("*/*/requirements-*.lock"))
@@ -85,6 +86,16 @@ def test_every_lock_belongs_to_an_image() -> None:
     assert used == {lock.resolve() for lock in LOCKS}
     for lock in LOCKS:
         assert (lock.parent / "requirements.in").is_file()
+
+
+def test_loadgen_is_compiled_in_the_version_of_its_wheels() -> None:
+    source, tools = source_locks()
+    wanted = requirements(source)
+    assert {requirements(lock)["mlcommons-loadgen"] for lock in LOCKS if "amd64" in lock.name} == {
+        wanted.pop("mlcommons-loadgen")
+    }
+    assert wanted == {}
+    assert {"pybind11", "setuptools", "wheel"} == set(requirements(tools))
 
 
 def test_the_libraries_that_prepare_inputs_are_the_same_in_all_images() -> None:

@@ -21,5 +21,6 @@ def load_loadgen() -> Any:
             ),
             fault="environment",
             hint="use an image or an environment that mlbundle made: those for amd64 have it. There is no wheel for "
-            "Linux on arm64: build it there from the source distribution with `pip install mlcommons-loadgen`",
+            "Linux on arm64: `mlbundle images build FRAMEWORK --loadgen-source` compiles it into the image; for "
+            "`--python`, `pip install mlcommons-loadgen` does, with a C++ compiler and Python's headers",
         ) from error
