@@ -20,8 +20,8 @@ a dictionary of JSON values that goes into the record: `device`, `threads` as th
 explains a number.
 
 A model that generates may have `generate(handle, batch)`: an iterator over a batch of one sample that gives something
-(what, does not matter) whenever a token is there, and ends with `return outputs`. Where it is there, `online`, `poisson` and
-LoadGen's scenarios ask for answers so, and measure tokens; `predict` must give the same answer at once.
+(what, does not matter) whenever a token is there, and ends with `return outputs`. Where it is there, `online`,
+`poisson` and LoadGen's scenarios ask for answers so, and measure tokens; `predict` must give the same answer at once.
 
 The first batch of a pass is run once where nothing is timed, and its answer held against the manifest (`answer.py`).
 """
