@@ -6,9 +6,11 @@ import getpass
 import os
 import socket
 import sys
+import threading
 
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 _SSH = "SSH_CONNECTION"
+_PATIENCE_S = 3.0
 
 
 def has_browser() -> bool:
@@ -32,13 +34,26 @@ def has_browser() -> bool:
 
 
 def open_browser(link: str) -> bool:
-    """Open a link; returns whether a browser took it."""
+    """Open a link; returns whether a browser took it.
+
+    One that goes on in the foreground, as a program named by BROWSER may, is not waited for.
+    """
     import webbrowser
 
-    try:
-        return webbrowser.open(link)
-    except webbrowser.Error:
-        return False
+    failed = threading.Event()
+
+    def hand_over() -> None:
+        try:
+            taken = webbrowser.open(link)
+        except (webbrowser.Error, OSError):
+            taken = False
+        if not taken:
+            failed.set()
+
+    opener = threading.Thread(target=hand_over, daemon=True)
+    opener.start()
+    opener.join(_PATIENCE_S)
+    return not failed.is_set()
 
 
 def over_ssh() -> bool:
