@@ -122,7 +122,9 @@ def _profiled(job: Job, profiler: Profiler, unprofiled: Sequence[int], emitter: 
     call = profiler.caller(session.predictor.predict, session.handle)
     profile = Profile()
     with quiet_interpreter():
-        wanted = min(_runs_for(_warm_up(call, order)), profiler.most_runs() or MOST_RUNS)
+        wanted = _runs_for(_warm_up(call, order))
+        most = profiler.most_runs()
+        wanted = wanted if most is None else min(wanted, most)
         if wanted < 1:
             raise bundle_error("profile-too-large", "one query makes more events than the profiler keeps")
         profiler.begin()
