@@ -15,8 +15,8 @@ from mlbundle.worker.profilers.base import FRAMEWORK, Profile, Profiler, Run, Ru
 from mlbundle.worker.profilers.torch_events import DeviceEvent, Op, Placer, Seen, Working, read_events
 from mlbundle.worker.profilers.torch_plan import EMPTY, Learner, Plan
 
-# What the profiler holds in memory at a time; each takes about 1 kB.
-_MOST_PROFILED = 1_000_000
+# Events that the profiler holds in memory at a time; each takes about 1 kB.
+_MOST_PROFILED = 300_000
 # Batches that a call is learnt from.
 _MOST_LEARNT = 16
 
@@ -167,8 +167,9 @@ class _Rows:
         others = without = 0
         for number, ran in by_run.items():
             without += not ran
-            groups, unknown = plan_of(number, ran).groups(ran) if ran else ([], 0)
-            others += bool(unknown)
+            plan = plan_of(number, ran) if ran else EMPTY
+            groups, unknown = plan.groups(ran)
+            others += unknown > 0 and plan is not EMPTY
             run = self._placer.run(number)
             for ops, facts in groups:
                 self._add_layer(run, ops, facts)
@@ -215,6 +216,10 @@ class _Rows:
         owners = {op.number: place for place, (_, _, ops) in enumerate(self._layers) for op in _all(ops)}
         starts = [ops[0].start_ns for _, _, ops in self._layers]
         homeless = outside = 0
+        if not seen.device:
+            self._profile.note(
+                "the profiler saw no kernels: it may have no access to the GPU's activities (CUPTI)"
+            )
         for event in sorted(seen.device, key=lambda one: one.start_ns):
             place = owners.get(event.launched_by)
             if place is None:

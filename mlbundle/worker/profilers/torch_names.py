@@ -10,7 +10,7 @@ import re
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import Any, Callable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Collection, Iterator, Mapping, Sequence
 
 # Longer sequences that are not equal are not compared: it takes the square of their length.
 MOST_COMPARED = 5_000
@@ -30,6 +30,15 @@ class Origin:
     layer: str = ""
     call: Any = None
     name: str = ""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """All operators of a model's graph in order, where each comes from, and the paths of all modules."""
+
+    names: Sequence[str]
+    origins: Sequence[Origin]
+    modules: frozenset[str]
 
 
 def match(ran: Sequence[str], known: Sequence[str]) -> list[int | None]:
@@ -99,8 +108,8 @@ def _own_class(module: Any) -> str:
     return kind.__name__ if kind.__module__.startswith("torch.nn.") else ""
 
 
-def static_origins(torch: Any, module: Any) -> tuple[list[str], list[Origin]] | None:
-    """Return names and origins of all operators of an exported program or of TorchScript; None for Python modules."""
+def graph_of(torch: Any, module: Any) -> Graph | None:
+    """Return the graph of an exported program or of TorchScript; None for Python modules."""
     if isinstance(module, torch.fx.GraphModule):
         return _of_program(module)
     if isinstance(module, torch.jit.ScriptModule):
@@ -108,7 +117,7 @@ def static_origins(torch: Any, module: Any) -> tuple[list[str], list[Origin]] | 
     return None
 
 
-def _of_program(module: Any) -> tuple[list[str], list[Origin]]:
+def _of_program(module: Any) -> Graph:
     rows = []
     for node in module.graph.nodes:
         schema = getattr(node.target, "_schema", None)
@@ -123,7 +132,7 @@ def _of_program(module: Any) -> tuple[list[str], list[Origin]]:
         rows.append(
             (schema.name, Origin(path, kind, call, node.name), [_entry(one)[0] for _, one in modules[:-1]])
         )
-    return _leaves(rows)
+    return _graph(rows, {origin.path for _, origin, _ in rows})
 
 
 def _entry(entry: Any) -> tuple[str, str]:
@@ -134,7 +143,7 @@ def _entry(entry: Any) -> tuple[str, str]:
     return str(path), str(kind)
 
 
-def _of_script(torch: Any, module: Any) -> tuple[list[str], list[Origin]]:
+def _of_script(torch: Any, module: Any) -> Graph:
     rows = []
     for node in _nodes(module.inlined_graph):
         kind = node.kind()
@@ -148,7 +157,7 @@ def _of_script(torch: Any, module: Any) -> tuple[list[str], list[Origin]]:
         if not hasattr(torch.nn, layer):
             layer = ""
         rows.append((kind, Origin(paths[-1], layer, paths[-1]), paths[:-1]))
-    return _leaves(rows)
+    return _graph(rows, {path for path, _ in _named_modules(module)})
 
 
 def _nodes(block: Any) -> Iterator[Any]:
@@ -159,30 +168,75 @@ def _nodes(block: Any) -> Iterator[Any]:
             yield from _nodes(inner)
 
 
-def _leaves(rows: Sequence[tuple[str, Origin, list[str]]]) -> tuple[list[str], list[Origin]]:
-    """Return names and origins; a module that calls others is no layer, its own operators are."""
+def _graph(rows: Sequence[tuple[str, Origin, list[str]]], modules: set[str]) -> Graph:
+    """Return the graph of operators, each with the modules around its own; one that calls others is no layer."""
     callers = {path for _, _, outer in rows for path in outer}
-    origins = []
-    for _, origin, _ in rows:
-        if origin.path in callers:
-            origin = Origin(origin.path, "", None, origin.name)  # noqa: PLW2901 - the same one, put right
-        origins.append(origin)
-    return [name for name, _, _ in rows], origins
+    origins = [
+        Origin(origin.path, "", None, origin.name) if origin.path in callers else origin
+        for _, origin, _ in rows
+    ]
+    return Graph([name for name, _, _ in rows], origins, frozenset(modules))
 
 
 def matched_origins(
-    ran: Sequence[str], static: tuple[list[str], list[Origin]], note: Callable[[str], None]
+    ran: Sequence[str],
+    weights: Sequence[set[str]],
+    graph: Graph,
+    note: Callable[[str], None],
 ) -> list[Origin | None]:
-    """Return the origin of each operator that ran, None where it was not found in the model's graph."""
+    """Return the origin of each operator that ran, None where it was not found in the model's graph.
+
+    `weights` are the modules that the weights of each operator are of.
+    """
     wanted = set(ran)
     # Operators that the profiler never shows, as those on sizes, are no reason not to match the others.
-    kept = [(name, origin) for name, origin in zip(*static) if name in wanted]
+    kept = [(name, origin) for name, origin in zip(graph.names, graph.origins) if name in wanted]
     places = match(ran, [name for name, _ in kept])
-    origins = [None if place is None else kept[place][1] for place in places]
+    origins: list[Origin | None] = []
+    for name, owners, place in zip(ran, weights, places):
+        origin = _only_one(kept, name, owners) if place is None else kept[place][1]
+        origins.append(None if origin is None else whole_path(origin, graph.modules, owners))
     missing = origins.count(None)
     if missing:
         note(
-            "{} of {} operators were not found in the model's graph, which has branches, loops or was optimised; they "
-            "have no original name".format(missing, len(ran))
+            "{} of {} operators could not be led back to the model's modules, as its graph has branches or was "
+            "optimised; they have no original name but that of their weights".format(missing, len(ran))
         )
     return origins
+
+
+def _only_one(known: Sequence[tuple[str, Origin]], name: str, owners: set[str]) -> Origin | None:
+    """Return the only operator of a name, and with such weights: one in a loop runs several times."""
+    found = [origin for its_name, origin in known if its_name == name]
+    if len(found) > 1:
+        found = [
+            origin for origin in found if owners and all(_leads_to(origin.path, owner) for owner in owners)
+        ]
+    return found[0] if len(found) == 1 else None
+
+
+def whole_path(origin: Origin, modules: Collection[str], owners: set[str]) -> Origin | None:
+    """Return an origin with the whole path of its module; None where several modules may be meant.
+
+    TorchScript leaves out modules that are not called, as lists: `layers.0.norm` is `0.norm`. Where that fits several,
+    the modules of the weights decide.
+    """
+    if origin.path in modules:
+        return origin
+    found = [path for path in modules if _leads_to(origin.path, path)]
+    if len(found) > 1:
+        found = [
+            path for path in found if owners and all((owner + ".").startswith(path + ".") for owner in owners)
+        ]
+    if len(found) != 1:
+        return None
+    return Origin(found[0], origin.layer, origin.call, origin.name)
+
+
+def _leads_to(short: str, path: str) -> bool:
+    """Return whether a path is the short one with further modules in between or before; both end alike."""
+    parts = iter(path.split("."))
+    wanted = short.split(".")
+    return path.rsplit(".", maxsplit=1)[-1] == wanted[-1] and all(
+        any(part == one for part in parts) for one in wanted
+    )

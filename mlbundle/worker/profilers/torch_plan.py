@@ -15,7 +15,7 @@ from mlbundle.wire.columns import UNKNOWN
 from mlbundle.worker.profilers.base import shape_text
 from mlbundle.worker.profilers.flops import COMPUTED
 from mlbundle.worker.profilers.torch_events import Op, read_events
-from mlbundle.worker.profilers.torch_names import ModuleMarks, Origin, match, matched_origins, static_origins
+from mlbundle.worker.profilers.torch_names import ModuleMarks, Origin, graph_of, match, matched_origins
 from mlbundle.worker.profilers.torch_trace import Node, TensorFacts, UnreadableTrace, flops, read_trace
 
 _CALL, _WEIGHT = "mlbundle:call", "mlbundle:weight"
@@ -136,33 +136,36 @@ class Learner:
     ) -> Plan:
         calls = list(trace.find(_CALL))
         every = list(_operators(calls[0], marks)) if calls else []
-        found = [(node, origin) for node, origin in every if origin is not None] or every
-        stored = {
-            tensor.storage: name
-            for (name, _), mark in zip(weights, trace.find(_WEIGHT))
-            for node in mark.children
-            for tensor in node.inputs[:1]
-        }
-        static = static_origins(self._torch, self._module)
-        names = [node.name for node, _ in found]
-        origins = [origin for _, origin in found] if static is None else matched_origins(names, static, note)
-        layer_of, groups = _grouped([node for node, _ in found], origins)
-        places = {id(node): place for place, (node, _) in enumerate(found)}
         times = match([node.name for node, _ in every], [op.name for op in ran])
         allocated = {
             id(node): ran[time].allocated for (node, _), time in zip(every, times) if time is not None
         }
+        stored = {
+            tensor.storage: name.rpartition(".")[0]
+            for (name, _), mark in zip(weights, trace.find(_WEIGHT))
+            for node in mark.children
+            for tensor in node.inputs[:1]
+        }
+        inside = [one for one in every if one[1] is not None] or every
+        origins = self._origins(inside, stored, note)
+        layer_of, groups = _grouped([node for node, _ in inside], origins)
         layers = _facts(
-            [[found[place][0] for place in group] for group in groups],
-            [origins[group[0]] for group in groups],
+            [([inside[place][0] for place in group], origins[group[0]]) for group in groups],
             stored,
             allocated,
         )
-        return Plan(
-            [node.name for node, _ in every],
-            [layer_of[places[id(node)]] if id(node) in places else None for node, _ in every],
-            layers,
-        )
+        places = {id(node): layer for (node, _), layer in zip(inside, layer_of)}
+        return Plan([node.name for node, _ in every], [places.get(id(node)) for node, _ in every], layers)
+
+    def _origins(
+        self, ran: Sequence[tuple[Node, Origin | None]], stored: dict[int, str], note: Callable[[str], None]
+    ) -> Sequence[Origin | None]:
+        """Return where each operator comes from: as the model's graph says, else as its modules were seen to call."""
+        graph = graph_of(self._torch, self._module)
+        if graph is None:
+            return [origin for _, origin in ran]
+        owners = [_owners([node], stored) for node, _ in ran]
+        return matched_origins([node.name for node, _ in ran], owners, graph, note)
 
 
 def _operators(call: Node, marks: ModuleMarks) -> Iterator[tuple[Node, Origin | None]]:
@@ -208,18 +211,18 @@ def _grouped(nodes: Sequence[Node], origins: Sequence[Origin | None]) -> tuple[l
 
 
 def _facts(
-    groups: Sequence[list[Node]],
-    origins: Sequence[Origin | None],
+    groups: Sequence[tuple[list[Node], Origin | None]],
     stored: dict[int, str],
     allocated: dict[int, int],
 ) -> list[dict[str, Any]]:
     """Return names, sizes and memory of each layer."""
     used: Counter[str] = Counter()
     layers = []
-    for nodes, origin in zip(groups, origins):
+    for nodes, origin in groups:
         facts = _names(nodes[0], origin, used)
-        if origin is None:
-            facts["original_name"] = _by_weights(nodes, stored)
+        owners = _owners(nodes, stored)
+        if origin is None and len(owners) == 1:
+            facts["original_name"] = owners.pop()
         facts.update(_sizes(nodes, stored))
         known = [allocated[id(node)] for node in nodes if id(node) in allocated]
         facts["alloc_bytes"] = sum(known) if known else UNKNOWN
@@ -280,12 +283,6 @@ def _sizes(nodes: Sequence[Node], stored: dict[int, str]) -> dict[str, Any]:
     }
 
 
-def _by_weights(nodes: Sequence[Node], stored: dict[int, str]) -> str:
-    """Return the module that the weights of a layer are of; empty where it has none, or those of several."""
-    paths = {
-        stored[tensor.storage].rpartition(".")[0]
-        for node in nodes
-        for tensor in node.inputs
-        if tensor.storage in stored
-    }
-    return paths.pop() if len(paths) == 1 else ""
+def _owners(nodes: Sequence[Node], stored: dict[int, str]) -> set[str]:
+    """Return the modules that the weights of operators are of."""
+    return {stored[tensor.storage] for node in nodes for tensor in node.inputs if tensor.storage in stored}
