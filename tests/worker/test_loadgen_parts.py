@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from types import SimpleNamespace
@@ -80,6 +81,29 @@ def test_memory_beyond_the_limit_is_refused_with_the_amount() -> None:
         require_memory(wanted, hints_of(wanted, pilot(11_000), 1 << 40), 2 << 30, 50 << 20)
     assert refused.value.fault == "environment"
     assert "23 GiB or more (--memory)" in str(refused.value.hint)
+
+
+@pytest.mark.parametrize("scenario", ["SingleStream", "MultiStream", "Offline", "Server"])
+def test_the_longest_duration_that_fits_is_told_and_fits(scenario: str) -> None:
+    def asked(duration_s: float, found: Pilot) -> None:
+        wanted = Wanted(scenario, duration_s, None, rate_per_s=40_000)
+        require_memory(wanted, hints_of(wanted, found, 1 << 40), 2 << 30, 50 << 20)
+
+    with pytest.raises(WorkerError) as refused:
+        asked(600, pilot(11_000))
+    said = re.match(r"--duration (\d+)s fits here, or --quick", str(refused.value.hint))
+    assert said is not None
+    # The next pilot is never quite the same, and much more does not fit.
+    asked(float(said[1]), pilot(10_500))
+    with pytest.raises(WorkerError, match="makes its queries beforehand"):
+        asked(1.25 * float(said[1]), pilot(11_000))
+
+
+def test_too_many_queries_fit_in_no_duration() -> None:
+    wanted = Wanted("SingleStream", 1, 10**9)
+    with pytest.raises(WorkerError) as refused:
+        require_memory(wanted, hints_of(wanted, pilot(11_000), 1 << 40), 2 << 30, 50 << 20)
+    assert "fewer --queries" in str(refused.value.hint)
 
 
 def test_a_query_of_more_samples_than_there_are_is_refused() -> None:
