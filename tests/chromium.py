@@ -248,3 +248,12 @@ class Page:
                 button="left",
                 clickCount=1,
             )
+
+    def type(self, text: str) -> None:
+        """Press the keys of a text; a carriage return is Enter."""
+        for character in text:
+            key: dict[str, Any] = {"text": character, "key": "Enter" if character == "\r" else character}
+            if character == "\r":
+                key["windowsVirtualKeyCode"] = 13
+            for kind in ("keyDown", "keyUp"):
+                self._browser.call("Input.dispatchKeyEvent", session=self._session, type=kind, **key)

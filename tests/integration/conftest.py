@@ -1,44 +1,5 @@
-"""What several tests of commands share: a home with one traced run in it."""
+"""Fixtures that several tests of commands share."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from dataclasses import dataclass
-from pathlib import Path
-
-import pytest
-from support import command_line
-
-
-@dataclass(frozen=True)
-class TracedRun:
-    """A home, the id of the run in it, and its folder: look, and leave it as it is."""
-
-    home: Path
-    run_id: str
-
-    @property
-    def folder(self) -> Path:
-        return self.home / "data" / "runs" / self.run_id
-
-    @property
-    def env(self) -> dict[str, str]:
-        return {"MLBUNDLE_HOME": str(self.home)}
-
-
-@pytest.fixture(scope="session")
-def traced(tmp_path_factory: pytest.TempPathFactory) -> TracedRun:
-    """One short run of digits-png, traced at the level of the model."""
-    home = tmp_path_factory.mktemp("traced")
-    here = ("--runtime", "process", "--python", sys.executable, "--duration", "200ms", "--json")
-    done = subprocess.run(
-        command_line("run", "digits-png", *here),
-        capture_output=True,
-        text=True,
-        env={**os.environ, "MLBUNDLE_HOME": str(home)},
-    )
-    assert done.returncode == 0, done.stderr
-    return TracedRun(home, json.loads(done.stdout)["run_id"])
+from traced_run import traced  # noqa: F401 - a fixture

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from chromium import Chromium, Page, chromium_program
-from conftest import TracedRun
 from support import command_line, lacking
+from traced_run import TracedRun
 
 from mlbundle.errors import ToolMissing
 from mlbundle.trace.processor import ui_build
@@ -105,8 +105,9 @@ def test_the_page_hands_the_trace_over_and_the_command_ends(chromium, stand_in, 
         ui = chromium.opened_by(page)
         assert_shows_the_trace(ui, traced)
         assert process.wait(20) == 0, "it ends when the trace was taken"
-        assert "Perfetto has the trace" in page.run("document.body.innerText")
+        page.wait_for("document.body.innerText.includes('Perfetto has the trace')", "end on the page")
         # The bytes went from window to window: the UI never asked for them.
+        chromium.until(lambda: f"{link}taken" in chromium.asked, 10, "word that it was taken")
         own = [a for a in chromium.asked if a.startswith(link)]
         assert sorted(own) == sorted([link, f"{link}{traced.run_id}.pftrace.gz", f"{link}taken"])
 

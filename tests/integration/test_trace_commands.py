@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Self
 
 import pytest
-from conftest import TracedRun
 from support import Cli, Outcome, command_line
+from traced_run import TracedRun
 
 SLOWEST = "select name, dur from slice where name = 'run'"
 # What `trace open` says last, before it waits: without and with --keep.
