@@ -32,11 +32,15 @@ _READ_BYTES = 1 << 16
 
 
 class _HostGone(Exception):
-    """The host closed our stdin, or broke its promise to be heard."""
+    """The host closed our stdin."""
 
 
-class _Terminated(Exception):
-    """Somebody asked us to end."""
+class _Leaving(Exception):
+    """We leave before the end, and say why, in case that somebody reads it."""
+
+    def __init__(self, reference: str, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.event = events.Failed(reference=reference, message=message, hint=hint, fault="environment")
 
 
 class _Host:
@@ -47,13 +51,17 @@ class _Host:
         self._due_s: float | None = None
 
     def left_s(self) -> float | None:
-        """Return how long it may stay silent, None for ever. Raises _HostGone when it was silent for too long."""
+        """Return how long it may stay silent, None for ever. Raises _Leaving when it was silent for too long."""
         if self._due_s is None:
             return None
         left_s = self._due_s - time.monotonic()
         # What it said while we were busy counts.
         if left_s <= 0 and not select.select([self.read_fd], [], [], 0)[0]:
-            raise _HostGone
+            raise _Leaving(
+                "host-silent",
+                "the worker left: it had not heard of the process that drives the run for too long",
+                "that process, or the way from it to the container, was stopped; run it again",
+            )
         return max(0.0, left_s)
 
     def hear(self) -> None:
@@ -123,8 +131,12 @@ def main() -> int:
     signal.signal(signal.SIGTERM, _terminate)
     try:
         return _supervise(read_fd, emitter)
-    except _Terminated:
-        return _report_terminated(emitter)
+    except _Leaving as leaving:
+        # Nobody may be reading, and we would wait for ever.
+        os.set_blocking(write_fd, False)
+        with suppress(BrokenPipeError, BlockingIOError):
+            emitter.event(leaving.event)
+        return EXIT_OF_FAULT["environment"]
     except (BrokenPipeError, _HostGone):
         return EXIT_OF_FAULT["environment"]
 
@@ -149,20 +161,11 @@ def _supervise(read_fd: int, emitter: Emitter) -> int:
 def _terminate(*_: Any) -> None:
     """Leave; the first process of a container would not by itself, and keep the engine waiting."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    raise _Terminated
-
-
-def _report_terminated(emitter: Emitter) -> int:
-    with suppress(BrokenPipeError):
-        emitter.event(
-            events.Failed(
-                reference="worker-terminated",
-                message="the worker was asked to end (SIGTERM)",
-                hint="the engine was stopped, or somebody ended the worker; run it again",
-                fault="environment",
-            )
-        )
-    return EXIT_OF_FAULT["environment"]
+    raise _Leaving(
+        "worker-terminated",
+        "the worker was asked to end (SIGTERM)",
+        "the engine was stopped, or somebody ended the worker; run it again",
+    )
 
 
 def _hello() -> events.Hello:

@@ -37,7 +37,7 @@ SCENARIOS = {
     # At a rate that LoadGen finds, it makes all queries beforehand: a longer run would not fit into the memory.
     "multi-stream": ("--duration", "3s"),
     "server": ("--rate", "200", "--target-latency", "100ms", "--duration", "60s"),
-    "offline": ("--duration", "1500ms"),
+    "offline": ("--duration", "1s", "--memory", "4GiB"),
 }
 LOADGEN = ("single-stream", "multi-stream", "server", "offline")
 

@@ -79,6 +79,9 @@ def test_a_worker_leaves_when_the_host_breaks_its_promise_to_be_heard(worker: Wo
     worker.until(lambda: False, timeout_s=20)
     assert worker.connection.wait(10).status == ENVIRONMENT
     assert time.monotonic() - silent_at > 0.4
+    assert [(e["reference"], e["fault"]) for e in worker.said if e["kind"] == "error"] == [
+        ("host-silent", "environment")
+    ]
     assert not Path(f"/proc/{child}").exists()
 
 
