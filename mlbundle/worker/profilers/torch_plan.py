@@ -84,7 +84,7 @@ class Learner:
             trace = read_trace(self._path)
         except (OSError, UnreadableTrace) as error:
             note(
-                "shapes and names of layers are not known: PyTorch's execution trace can't be read: {}".format(
+                "names and shapes of layers are not known: PyTorch's execution trace is unreadable: {}".format(
                     error
                 )
             )
@@ -114,12 +114,8 @@ class Learner:
             for _, tensor in weights:
                 with marked(_WEIGHT):
                     tensor.detach()
-            activities = [profiler.ProfilerActivity.CPU]
-            with (
-                profiler.profile(activities=activities, profile_memory=True) as profile,
-                marks.placed(),
-                marked(_CALL),
-            ):
+            profile = profiler.profile(activities=[profiler.ProfilerActivity.CPU], profile_memory=True)
+            with profile, marks.placed(), marked(_CALL):
                 self._call(batch)
             observer.stop()
         finally:
