@@ -8,7 +8,7 @@ import click
 
 from mlbundle.cli import output, units
 from mlbundle.cli.params import complete_run
-from mlbundle.cli.record_views import form_text, runtime_text
+from mlbundle.cli.record_views import form_text, headline_text, runtime_text
 from mlbundle.errors import EXIT_YES, CheckFailed
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SCHEMA = "mlbundle/comparison/v1"
 _COLUMNS = (
-    "run", "model", "framework", "runtime", "status", "trimmed mean", "ratio", "p99", "throughput", "accuracy",
+    "run", "model", "framework", "scenario", "runtime", "status", "headline", "ratio", "p99", "throughput", "accuracy",
     "predictions", "outputs",
 )  # fmt: skip
 _SPARE = ("p99", "throughput", "accuracy")
@@ -53,7 +53,8 @@ def command(
 
     A RUN is an id, the beginning of one, or `latest`. The reference is the first RUN, or --against. Of a --model it is
     the run of the form at the top level of its manifest, in a pinned image where there is one. Outputs agree where
-    |a - b| <= atol + rtol * |b|, b being the reference's.
+    |a - b| <= atol + rtol * |b|, b being the reference's. A ratio is of the headlines, and there is one only where both
+    were measured under the same scenario with the same options (how long does not matter).
     """
     from mlbundle.analysis.agreement import Tolerance
     from mlbundle.config import load_settings
@@ -87,11 +88,12 @@ def _cells(found: Mapping[str, Any]) -> tuple[Any, ...]:
         found["run_id"],
         found["model"],
         form_text(found["framework"], found["framework_version"], found["variant"]),
+        found["scenario"],
         runtime_text(found["runtime"], found["isolation"]),
         _status(found) + (" !" if found["warnings"] else ""),
-        _shown(found["trimmed_mean_ns"], units.duration),
-        _shown(found["latency_ratio"], units.ratio),
-        _shown(found["p99_ns"], units.duration),
+        headline_text(found),
+        _shown(found["ratio"], units.ratio),
+        "" if found["scenario"] == "cold-start" else _shown(found["p99_ns"], units.duration),
         _shown(found["throughput_per_s"], units.rate),
         _shown(found["accuracy"], "{:.4f}".format),
         _predictions(found),
@@ -102,7 +104,7 @@ def _cells(found: Mapping[str, Any]) -> tuple[Any, ...]:
 def _status(found: Mapping[str, Any]) -> str:
     if found["status"] != "completed":
         return str(found["status"]).upper()
-    return "ok" if found["valid"] else "INVALID"
+    return "INVALID" if not found["valid"] else "quick" if found["quick"] else "ok"
 
 
 def _predictions(found: Mapping[str, Any]) -> str:
@@ -128,9 +130,14 @@ def _outputs(found: Mapping[str, Any]) -> str:
 def _notes(documents: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield what the marks of the rows mean: why a run counts for nothing, and what was warned of."""
     for found in documents:
-        if _status(found) != "ok":
+        if not found["valid"]:
             error = f"[{found['error']}] " if found["error"] else ""
             yield f"{_status(found)} {found['run_id']}: {error}{'; '.join(found['reasons'])}"
+    for found in documents:
+        if found["not_comparable"]:
+            yield f"no ratio for {found['run_id']}: {found['not_comparable']}"
+    if any(found["ratio"] is not None and found["headline_unit"] == "per_s" for found in documents):
+        yield "ratios are of rates: more is better"
     warned: dict[str, list[str]] = {}
     for found in documents:
         for warning in dict.fromkeys(found["warnings"]):

@@ -9,14 +9,14 @@ import click
 
 from mlbundle.cli import output, units
 from mlbundle.cli.params import complete_run
-from mlbundle.cli.record_views import form_text, runtime_text
+from mlbundle.cli.record_views import form_text, headline_text, runtime_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 
 _COLUMNS = (
-    "run", "model", "framework", "scenario", "runtime", "status", "trimmed mean", "p99", "throughput", "accuracy",
+    "run", "model", "framework", "scenario", "runtime", "status", "headline", "p99", "throughput", "accuracy",
 )  # fmt: skip
 _SPARE = ("p99", "throughput", "scenario", "accuracy")
 
@@ -61,12 +61,19 @@ def _cells(row: Mapping[str, Any]) -> tuple[object, ...]:
         form_text(row["framework"], row["framework_version"], row["variant"]),
         row["scenario"],
         runtime_text(row["runtime"], row["isolation"]),
-        row["status"] if row["valid"] or row["status"] != "completed" else "invalid",
-        shown("trimmed_mean_ns", units.duration),
-        shown("p99_ns", units.duration),
+        _status(row),
+        headline_text(row),
+        # Starts are too few for one.
+        "" if row["scenario"] == "cold-start" else shown("p99_ns", units.duration),
         shown("throughput_per_s", units.rate),
         shown("accuracy", "{:.4f}".format),
     )
+
+
+def _status(row: Mapping[str, Any]) -> str:
+    if row["status"] != "completed":
+        return str(row["status"])
+    return "invalid" if not row["valid"] else "quick" if row["quick"] else "completed"
 
 
 @command.command("show")

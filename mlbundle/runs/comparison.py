@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from mlbundle.analysis.agreement import Agreement, Tolerance, compare_outputs
 from mlbundle.errors import OutputsDiffer, ReferenceNotFound, StorageFailed
 from mlbundle.runs.catalog import forms_of_run, list_runs, show_run
+from mlbundle.store.headline import headline_of, is_quick
+from mlbundle.wire.scenarios import BY_NAME
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -17,18 +19,28 @@ if TYPE_CHECKING:
 
 OUTPUTS = "outputs.npz"
 _MOST_RUNS = 1000
+# Options that say how long or how often is measured, and not what.
+_EXTENT = frozenset({
+    "duration_s", "queries", "samples", "repeats", "warmup", "quick", "compliance",
+})  # fmt: skip
 # How exactly it is known what a run ran in, best first.
 _ISOLATION = ("pinned", "hash-locked")
 
 
 @dataclass(frozen=True)
 class Row:
-    """One run of a comparison; `agreement` is with the reference, `latency_ratio` its latency over the reference's."""
+    """One run of a comparison; `agreement` is with the reference.
+
+    `ratio` is its headline over the reference's, `latency_ratio` its trimmed mean over that one; None where they were
+    not measured the same way, and then `not_comparable` says what differs.
+    """
 
     record: Mapping[str, Any]
     agreement: Agreement
+    ratio: float | None
     latency_ratio: float | None
     is_reference: bool = False
+    not_comparable: str | None = None
 
     def to_document(self) -> dict[str, Any]:
         """Return the row as JSON-ready values; numbers that are not finite as text."""
@@ -36,6 +48,7 @@ class Row:
         result, accuracy = record.get("result") or {}, record.get("accuracy") or {}
         latency = result.get("latency_ns") or {}
         warnings = (record.get("environment") or {}).get("warnings") or []
+        headline = headline_of(record)
         return {
             "run_id": record["run_id"],
             "reference": self.is_reference,
@@ -43,13 +56,20 @@ class Row:
             "framework": record["framework"]["name"],
             "framework_version": record["framework"]["version"],
             "variant": record["framework"].get("variant"),
+            "scenario": record["scenario"]["name"],
             "runtime": record["runtime"],
             "isolation": record.get("isolation"),
             "status": record["status"],
             "valid": record["validity"]["valid"],
+            "quick": is_quick(record),
             "reasons": record["validity"]["reasons"],
             "error": (record.get("error") or {}).get("reference"),
             "warnings": [str(warning.get("reference")) for warning in warnings],
+            "headline": None if headline is None else headline.name,
+            "headline_value": None if headline is None else headline.value,
+            "headline_unit": None if headline is None else headline.unit,
+            "ratio": self.ratio,
+            "not_comparable": self.not_comparable,
             "trimmed_mean_ns": latency.get("trimmed_mean"),
             "p50_ns": latency.get("p50"),
             "p99_ns": latency.get("p99"),
@@ -74,16 +94,41 @@ def compare_runs(
         reference = show_run(settings, against)
         records = [reference, *(r for r in records if r["run_id"] != reference["run_id"])]
     outputs = [_outputs(settings.runs_dir / record["run_id"]) for record in records]
-    first_ns = _trimmed_mean(records[0]) if records else None
     return [
-        Row(
-            record,
-            compare_outputs(outputs[0], found, tolerance),
-            None if first_ns is None or (own := _trimmed_mean(record)) is None else own / first_ns,
-            is_reference=number == 0,
-        )
+        _row(records[0], record, compare_outputs(outputs[0], found, tolerance), is_reference=number == 0)
         for number, (record, found) in enumerate(zip(records, outputs, strict=True))
     ]
+
+
+def _row(
+    reference: Mapping[str, Any], record: Mapping[str, Any], agreement: Agreement, *, is_reference: bool
+) -> Row:
+    different = _measured_differently(reference, record)
+    if different is not None:
+        return Row(record, agreement, None, None, is_reference, different)
+    headlines = headline_of(reference), headline_of(record)
+    means_ns = _trimmed_mean(reference), _trimmed_mean(record)
+    ratio = latency_ratio = None
+    if headlines[0] is not None and headlines[1] is not None and headlines[0].unit == headlines[1].unit:
+        ratio = headlines[1].value / headlines[0].value
+    if means_ns[0] is not None and means_ns[1] is not None:
+        latency_ratio = means_ns[1] / means_ns[0]
+    return Row(record, agreement, ratio, latency_ratio, is_reference)
+
+
+def _measured_differently(reference: Mapping[str, Any], record: Mapping[str, Any]) -> str | None:
+    """Return what differs in how the load was put on; how long or often was measured is no difference."""
+    ours, theirs = record["scenario"], reference["scenario"]
+    if ours["name"] != theirs["name"]:
+        return f"its scenario is {ours['name']}, that of the reference {theirs['name']}"
+    spec = BY_NAME.get(ours["name"])
+    names = {} if spec is None else {option.key: option.name for option in spec.options}
+    options = ours.get("options") or {}, theirs.get("options") or {}
+    for key in sorted({*options[0], *options[1]} - _EXTENT):
+        if options[0].get(key) != options[1].get(key):
+            values = " and ".join("none" if one.get(key) is None else str(one[key]) for one in options)
+            return f"{names.get(key, key)} differs: {values} of the reference"
+    return None
 
 
 def latest_of_each(settings: Settings, model: str) -> list[str]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import StorageFailed
 from mlbundle.files import storage_failed
+from mlbundle.store.headline import headline_of, is_quick
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +27,17 @@ def _fill_forms(connection: sqlite3.Connection) -> None:
             connection.execute(
                 "UPDATE runs SET variant = ?, isolation = ? WHERE run_id = ?",
                 (form["variant"], form["isolation"], run_id),
+            )
+
+
+def _fill_headlines(connection: sqlite3.Connection) -> None:
+    """Fill the columns of version 3 from the records."""
+    for run_id, text in connection.execute("SELECT run_id, record FROM runs").fetchall():
+        with suppress(ValueError, TypeError, KeyError, AttributeError):  # written by another program
+            found = _headline(json.loads(text))
+            connection.execute(
+                "UPDATE runs SET headline = ?, headline_value = ?, headline_unit = ?, quick = ? WHERE run_id = ?",
+                (*found.values(), run_id),
             )
 
 
@@ -64,11 +76,19 @@ _MIGRATIONS: tuple[tuple[str | Callable[[sqlite3.Connection], None], ...], ...] 
         "ALTER TABLE runs ADD COLUMN isolation TEXT",
         _fill_forms,
     ),
+    (
+        "ALTER TABLE runs ADD COLUMN headline TEXT",
+        "ALTER TABLE runs ADD COLUMN headline_value REAL",
+        "ALTER TABLE runs ADD COLUMN headline_unit TEXT",
+        "ALTER TABLE runs ADD COLUMN quick INTEGER NOT NULL DEFAULT 0",
+        _fill_headlines,
+    ),
 )
 _COLUMNS = (
     "run_id", "started_at", "finished_at", "status", "valid", "model", "model_version", "manifest_digest",
     "framework", "framework_version", "variant", "runtime", "isolation", "image_digest", "scenario", "trace_level",
-    "trimmed_mean_ns", "p50_ns", "p90_ns", "p99_ns", "throughput_per_s", "accuracy", "record",
+    "trimmed_mean_ns", "p50_ns", "p90_ns", "p99_ns", "throughput_per_s", "accuracy", "headline", "headline_value",
+    "headline_unit", "quick", "record",
 )  # fmt: skip
 _BUSY_TIMEOUT_S = 30.0
 
@@ -111,7 +131,7 @@ class RunDatabase:
                 [*values, limit],
             ).fetchall()
         rows = [dict(zip(names, row, strict=True)) for row in found]
-        return [{**row, "valid": bool(row["valid"])} for row in rows]
+        return [{**row, "valid": bool(row["valid"]), "quick": bool(row["quick"])} for row in rows]
 
     def remove(self, run_id: str) -> None:
         """Remove the row of a run; nothing happens when there is none."""
@@ -205,7 +225,19 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
         "p99_ns": latency.get("p99"),
         "throughput_per_s": result.get("throughput_per_s"),
         "accuracy": (record.get("accuracy") or {}).get("value"),
+        **_headline(record),
         "record": json.dumps(record, separators=(",", ":")),
+    }
+
+
+def _headline(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a run is listed by: name, value and unit of its headline, and whether it was a quick one."""
+    found = headline_of(record)
+    return {
+        "headline": None if found is None else found.name,
+        "headline_value": None if found is None else found.value,
+        "headline_unit": None if found is None else found.unit,
+        "quick": int(is_quick(record)),
     }
 
 

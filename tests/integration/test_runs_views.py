@@ -25,6 +25,7 @@ from mlbundle.runs.removal import finish_removals
 from mlbundle.store.database import RunDatabase
 
 GOLDEN = json.loads((ROOT / "tests" / "golden" / "record-docker.json").read_text())
+LATER_COLUMNS = ("variant", "isolation", "headline", "headline_value", "headline_unit", "quick")
 OUTPUTS = np.linspace(-1, 1, 40, dtype=np.float32).reshape(4, 10)
 
 
@@ -160,6 +161,42 @@ def test_warnings_and_failures_are_marked_and_explained(cli, runs) -> None:
     assert f"FAILED {failed}: [worker-crashed]" in shown
 
 
+def loadgen_run(runs: Runs, name: str, **result: float) -> str:
+    scenario = {"single-stream": "SingleStream", "server": "Server"}[name]
+    found = {**GOLDEN["result"], "loadgen": {"scenario": scenario, "result": result}}
+    found["latency_ns"] = {"p50": 1, "p99": 2, "trimmed_mean": None}
+    return runs.add(result=found, scenario={"name": name, "options": {"quick": True}}, mean_ns=None)
+
+
+def test_runs_of_different_loads_have_no_ratio_and_the_reason_is_told(cli, runs) -> None:
+    online = runs.add()
+    longer = runs.add(scenario={"name": "online", "options": {"duration_s": 9.0, "warmup": "auto"}})
+    poisson = runs.add(scenario={"name": "poisson", "options": {"rate_per_s": 20.0}})
+    faster = runs.add(scenario={"name": "poisson", "options": {"rate_per_s": 40.0}})
+    shown = cli("compare", online, longer, poisson)
+    assert f"no ratio for {poisson}: its scenario is poisson, that of the reference online" in shown.stdout
+    assert table(shown.stdout)[0].split("  ")[0] == "run"
+    assert "scenario" in table(shown.stdout)[0]
+    found = cli("compare", online, longer, poisson, "--json").document()["runs"]
+    assert [(row["ratio"], row["latency_ratio"]) for row in found] == [(1.0, 1.0), (1.0, 1.0), (None, None)]
+    told = cli("compare", poisson, faster).stdout
+    assert f"no ratio for {faster}: rate differs: 40.0 and 20.0 of the reference" in told
+
+
+def test_runs_of_loadgen_are_listed_and_compared_by_what_loadgen_says(cli, runs) -> None:
+    slow = loadgen_run(runs, "single-stream", early_stopping_latency_ss=20_000)
+    fast = loadgen_run(runs, "single-stream", early_stopping_latency_ss=10_000)
+    server = loadgen_run(runs, "server", result_scheduled_samples_per_sec=2000.0)
+    lines = {line.split()[0]: line for line in table(cli("runs", "list").stdout)}
+    assert "10.0 us p90, estimated" in lines[fast]
+    assert "2,000 /s scheduled" in lines[server]
+    assert " quick " in lines[server]
+    assert all(row["quick"] for row in cli("runs", "list", "--json").document()["runs"])
+    shown = cli("compare", slow, fast).stdout
+    assert "x0.50" in shown
+    assert shown.count(" quick ") == 2
+
+
 def test_small_ratios_keep_two_digits(cli, runs) -> None:
     slow, fast = runs.add(mean_ns=124_000.0), runs.add("torch", mean_ns=8760.0)
     assert "x0.071" in cli("compare", slow, fast).stdout
@@ -198,11 +235,13 @@ def test_an_index_of_the_first_version_is_filled_from_its_records(cli, runs, hom
     cli("runs", "list")
     with sqlite3.connect(path) as connection:
         connection.executescript(
-            "ALTER TABLE runs DROP COLUMN variant; ALTER TABLE runs DROP COLUMN isolation; PRAGMA user_version = 1"
+            ";".join(f"ALTER TABLE runs DROP COLUMN {name}" for name in LATER_COLUMNS)
+            + "; PRAGMA user_version = 1"
         )
     connection.close()
     (row,) = RunDatabase(path).rows()
     assert (row["run_id"], row["variant"], row["isolation"]) == (run_id, "torch-export", "unpinned")
+    assert (row["headline"], row["headline_value"], row["quick"]) == ("trimmed mean", 10_000.0, False)
 
 
 def test_a_removed_run_is_gone_from_the_disk_and_the_lists(cli, runs) -> None:
