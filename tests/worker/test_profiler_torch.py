@@ -413,8 +413,8 @@ def gpu_events() -> list[Any]:
         event("sgemm", at(130_000), 40_000, activity_type="kernel", correlation_id=91, linked_correlation_id=2,
               metadata_json=told, **GPU),
         event("relu_kernel", at(170_000), 9_000, activity_type="kernel", correlation_id=92, metadata_json="[[[", **GPU),
-        event("Memcpy DtoH", at(180_000), 1_000, activity_type="gpu_memcpy", correlation_id=93, metadata_json=copied,
-              **GPU),
+        event("Memcpy DtoH", at(180_000), 1_000, activity_type="gpu_memcpy", correlation_id=93, linked_correlation_id=55,
+              metadata_json=copied, **GPU),
         event("late", at(900_000), 1_000, activity_type="kernel", correlation_id=94, **GPU),
     ]  # fmt: skip
 

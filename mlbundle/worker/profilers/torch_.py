@@ -221,9 +221,7 @@ class _Rows:
                 "the profiler saw no kernels: it may have no access to the GPU's activities (CUPTI)"
             )
         for event in sorted(seen.device, key=lambda one: one.start_ns):
-            place = owners.get(event.launched_by)
-            if place is None:
-                place = self._launched_in(seen, event, owners, starts)
+            place = self._launched_in(seen, event, owners, starts)
             run = self._placer.run_at(event.start_ns) if place is None else self._layers[place][0]
             homeless += place is None
             if run is None or not self._add_device(
@@ -240,13 +238,11 @@ class _Rows:
     def _launched_in(
         self, seen: Seen, event: DeviceEvent, owners: Mapping[int, int], starts: Sequence[int]
     ) -> int | None:
-        """Return the layer of the call that launched an event: by its operator, else by when the call was made."""
-        launch = seen.launches.get(event.correlation)
-        if launch is None:
-            return None
-        operator, at_ns, _ = launch
-        if operator in owners:
-            return owners[operator]
+        """Return the layer whose operator launched an event; where that is not known, the one that ran at the time."""
+        operator, at_ns = seen.launches.get(event.correlation, (0, -1))
+        operator = event.launched_by or operator
+        if operator:
+            return owners.get(operator)
         place = bisect_right(starts, at_ns) - 1
         return place if place >= 0 and at_ns <= self._layers[place][2][-1].end_ns else None
 

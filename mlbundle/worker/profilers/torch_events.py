@@ -74,8 +74,8 @@ class Seen:
     def __init__(self) -> None:
         self.roots: dict[int, list[Op]] = {}
         self.device: list[DeviceEvent] = []
-        # Of a call that launches: its correlation with a kernel -> (number of the operator, time, thread).
-        self.launches: dict[int, tuple[int, int, int]] = {}
+        # Of a call that launches: its correlation with a kernel -> (number of the operator, time).
+        self.launches: dict[int, tuple[int, int]] = {}
         self.events = 0
 
     def thread(self, wanted: int) -> int | None:
@@ -131,8 +131,7 @@ class _Reader:
         elif kind in _DEVICE_KINDS:
             self.seen.device.append(DeviceEvent(event, _DEVICE_KINDS[kind]))
         elif kind in _LAUNCHES:
-            launch = (event.linked_correlation_id(), event.start_ns(), event.device_resource_id())
-            self.seen.launches[event.correlation_id()] = launch
+            self.seen.launches[event.correlation_id()] = (event.linked_correlation_id(), event.start_ns())
 
 
 def _op(event: Any) -> Op:
