@@ -44,6 +44,8 @@ def _poisson(poisson: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _peak(peak: Mapping[str, Any]) -> str:
     wanted = f"p{peak['percentile']:g} within {units.duration(peak['target_latency_s'] * 1e9)}"
     tried = f"({len(peak['trials'])} rates tried)"
+    if not peak["trials"]:
+        return f"none: no rate can have {wanted}"
     if peak["rate_per_s"] is None:
         return f"none found with {wanted} {tried}"
     return f"{units.rate(peak['rate_per_s'])} with {wanted} {tried}"

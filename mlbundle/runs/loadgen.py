@@ -13,6 +13,7 @@ from mlbundle.runs.loadgen_peak import peak_of
 from mlbundle.runs.measured import count, not_said, number
 from mlbundle.runs.results import Collected
 from mlbundle.runs.tokens import by_token, tokens_of_loadgen
+from mlbundle.runs.words import duration
 from mlbundle.wire.passes import performance_passes
 from mlbundle.wire.scenarios import BY_NAME
 
@@ -70,6 +71,10 @@ def collect(folder: Path, results: Mapping[str, Result], options: Mapping[str, A
     reasons += [f"{test} failed: {found['why']}" for test, found in compliance.items() if not found["passed"]]
     extra, peak_reasons = _extra(folder, log, options)
     reasons += peak_reasons
+    beyond = _beyond_reach(log, options, values)
+    if beyond is not None:
+        # The test was cut short: nothing else that is said of it helps.
+        reasons = [beyond]
     result["loadgen"] = {
         "scenario": scenario,
         "valid": log.valid,
@@ -277,6 +282,17 @@ def _gates(log: DetailLog, options: Mapping[str, Any], duration_s: float) -> lis
     if effective_s < wanted_s - _DURATION_TOLERANCE_S:
         reasons.append(f"LoadGen ran with a minimum of {effective_s:g} s instead of {wanted_s:g} s")
     return reasons
+
+
+def _beyond_reach(log: DetailLog, options: Mapping[str, Any], values: Mapping[str, Any]) -> str | None:
+    """Return why no rate of Server keeps to the latency that was asked for: the pilot took longer for a sample."""
+    target_s, pilot = options.get("target_latency_s"), values.get("pilot")
+    if log.values.get("effective_scenario") != "Server" or target_s is None or not isinstance(pilot, dict):
+        return None
+    target_ns, floor_ns = float(target_s) * 1e9, count(pilot, "median_ns")
+    if target_ns > floor_ns:
+        return None
+    return f"no rate can keep to {duration(target_ns)}: a sample alone takes {duration(floor_ns)}"
 
 
 def _unmet(log: DetailLog) -> str:

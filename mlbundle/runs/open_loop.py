@@ -6,10 +6,12 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mlbundle.analysis.claims import LEAST_QUERIES
 from mlbundle.errors import ProtocolBroken
 from mlbundle.runs.measured import count, load_latencies, load_times, not_said, number
 from mlbundle.runs.repeats import over_processes, spread_of
-from mlbundle.wire.judging import held, judged_rank, overlatencies
+from mlbundle.runs.words import counted, duration, rate
+from mlbundle.wire.judging import held, judged_rank
 from mlbundle.wire.passes import SCHEDULED
 
 if TYPE_CHECKING:
@@ -105,13 +107,16 @@ def add(
         **({} if steady is None else {"stability": steady.to_document()}),
         **_repeats(times, percent),
     }
-    reasons = _reasons(times, percent, target_ns)
+    reasons = _reasons(times, percent)
+    if target_ns is not None and (target_ns <= first.floor_ns or not options.get("find_peak")):
+        reasons += _target_reasons(first, percent, target_ns)
     if options.get("find_peak"):
         peak = _read_peak(processes[0].values, first)
         if target_ns is None or not _confirms(first, percent, target_ns):
             peak["rate_per_s"] = None
         added["peak"] = {**peak, "percentile": percent, "target_latency_s": target_s}
-        reasons += _peak_reasons(peak, percent, target_ns)
+        if target_ns is not None and target_ns > first.floor_ns:
+            reasons += _peak_reasons(peak, percent, target_ns)
     return added, reasons
 
 
@@ -144,10 +149,10 @@ def _document(
     times: OpenLoopTimes, percent: float, target_ns: float | None, options: Mapping[str, Any]
 ) -> dict[str, Any]:
     from mlbundle.analysis.percentiles import bounded_percentile
-    from mlbundle.analysis.statistics import percentile, sorted_array
+    from mlbundle.analysis.statistics import sorted_array
 
     ordered = sorted_array(times.latencies_ns)
-    latency_ns = int(percentile(ordered, _share(percent)))
+    latency_ns = _percentile_ns(times, percent)
     document: dict[str, Any] = {
         "arrivals": "replayed" if options.get("arrivals") else "drawn",
         "offered_rate_per_s": times.offered_per_s,
@@ -172,29 +177,42 @@ def _document(
     return document
 
 
-def _reasons(times: Sequence[OpenLoopTimes], percent: float, target_ns: float | None) -> list[str]:
+def _reasons(times: Sequence[OpenLoopTimes], percent: float) -> list[str]:
     from mlbundle.analysis.percentiles import least_queries
 
     first = times[0]
     reasons = [reason for reason in map(_not_held, times) if reason is not None][:1]
-    if overlatencies(first.queries, percent) == 0:
-        reasons.append(
-            f"{first.queries} queries, at least {least_queries(percent)} are needed for percentile {percent:g}"
-        )
-    if target_ns is not None and target_ns <= first.floor_ns:
-        reasons.append(
-            f"no rate can keep to {_milliseconds(target_ns)}: a sample alone takes {_milliseconds(first.floor_ns)}"
-        )
+    least = max(LEAST_QUERIES, least_queries(percent))
+    if first.queries < least:
+        queries = counted(first.queries, "query", "queries")
+        reasons.append(f"{queries}, at least {least} are needed for percentile {percent:g}")
     return reasons
+
+
+def _target_reasons(times: OpenLoopTimes, percent: float, target_ns: float) -> list[str]:
+    """Return why a target was not kept to: a promise that is not kept counts as in LoadGen's server."""
+    if target_ns <= times.floor_ns:
+        floor, target = duration(times.floor_ns), duration(target_ns)
+        return [f"no rate can keep to {target}: a sample alone takes {floor}"]
+    latency_ns = _percentile_ns(times, percent)
+    if latency_ns <= target_ns:
+        return []
+    return [f"target missed: p{percent:g} is {duration(latency_ns)}, {duration(target_ns)} is wanted"]
 
 
 def _not_held(times: OpenLoopTimes) -> str | None:
     if times.held:
         return None
     return (
-        f"the rate could not be held: {times.offered_per_s:,.5g} samples a second came, {times.achieved_per_s:,.5g} "
+        f"the rate could not be held: {rate(times.offered_per_s)} came, {rate(times.achieved_per_s)} "
         f"were answered, and {times.backlog:,} still waited when the last came"
     )
+
+
+def _percentile_ns(times: OpenLoopTimes, percent: float) -> int:
+    from mlbundle.analysis.statistics import percentile, sorted_array
+
+    return int(percentile(sorted_array(times.latencies_ns), _share(percent)))
 
 
 def _repeats(times: Sequence[OpenLoopTimes], percent: float) -> dict[str, Any]:
@@ -214,13 +232,13 @@ def _read_peak(values: Mapping[str, Any], times: OpenLoopTimes) -> dict[str, Any
         raise not_said("peak")
     if not all(isinstance(trial, dict) and isinstance(trial.get("kept"), bool) for trial in trials):
         raise not_said("trials")
-    rate = None if peak.get("rate_per_s") is None else number(peak, "rate_per_s")
-    if rate is not None and times.queries >= _TELLING_QUERIES:
-        chance = rate * _MOST_DEVIATIONS / math.sqrt(times.queries)
-        if abs(times.offered_per_s - rate) > chance:
+    found = None if peak.get("rate_per_s") is None else number(peak, "rate_per_s")
+    if found is not None and times.queries >= _TELLING_QUERIES:
+        chance = found * _MOST_DEVIATIONS / math.sqrt(times.queries)
+        if abs(times.offered_per_s - found) > chance:
             raise ProtocolBroken("the worker's peak is not the rate that it measured")
     return {
-        "rate_per_s": rate,
+        "rate_per_s": found,
         "trials": [
             {
                 "rate_per_s": number(trial, "rate_per_s"),
@@ -240,18 +258,14 @@ def _confirms(times: OpenLoopTimes, percent: float, target_ns: float) -> bool:
     return times.held and latency_ns <= target_ns
 
 
-def _peak_reasons(peak: Mapping[str, Any], percent: float, target_ns: float | None) -> list[str]:
-    if peak["rate_per_s"] is not None or target_ns is None:
+def _peak_reasons(peak: Mapping[str, Any], percent: float, target_ns: float) -> list[str]:
+    if peak["rate_per_s"] is not None:
         return []
     if any(trial["kept"] for trial in peak["trials"]):
         return ["the peak that trials found was not confirmed by its measurement: latencies vary too much"]
-    return [f"no rate that was tried keeps percentile {percent:g} to {_milliseconds(target_ns)}"]
+    return [f"no rate that was tried keeps percentile {percent:g} to {duration(target_ns)}"]
 
 
 def _share(percent: float) -> float:
     """Return a percentile as a share, without what binary fractions add."""
     return round(percent / 100, 10)
-
-
-def _milliseconds(time_ns: float) -> str:
-    return f"{time_ns / 1e6:.3g} ms"

@@ -85,8 +85,9 @@ def collect_results(
         reasons = [*reasons, *_too_few(processes)]
     return Collected(
         result=result,
-        # Where the headline is a throughput, a few long queries are as good as many short ones.
-        queries=None if scenario in _BY_THROUGHPUT else first.headline.queries,
+        # Where the headline is a throughput, a few long queries are as good as many short ones; `poisson` says itself
+        # how many its percentile needs.
+        queries=None if scenario in (*_BY_THROUGHPUT, "poisson") else first.headline.queries,
         settled=all(process.warm_up_settled for process in processes),
         headline=first.headline.folder,
         framework=first.values.get("framework"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import CheckFailed, ClaimNotMet
+from mlbundle.runs.advice import advice_for, reasons_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +23,6 @@ def require_good(record: Mapping[str, Any]) -> None:
         )
     if not record["validity"]["valid"]:
         raise CheckFailed(
-            "the result is not valid: " + "; ".join(record["validity"]["reasons"]),
-            hint="the reasons say what to change: a longer --duration, another --rate, a quieter machine",
+            "the result is not valid: " + "; ".join(reasons_of(record)),
+            hint=advice_for(record),
         )

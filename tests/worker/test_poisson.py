@@ -338,6 +338,8 @@ def test_a_target_below_the_floor_is_not_searched_for(emitted, virtual) -> None:
     outcome = PoissonScenario(options, virtual).run(_subject(emitter, virtual.model(lambda: SERVICE_NS)))
     assert outcome.values["peak"] == {"rate_per_s": None, "trials": []}
     assert outcome.values["floor_ns"] == SERVICE_NS
+    headline = next(part for part in outcome.passes if part.headline)
+    assert headline.values["horizon_ns"] <= 1_100_000_000, "no more than a look"
     assert outcome.passes[1].headline
 
 

@@ -36,6 +36,7 @@ from mlbundle.worker.loadgen.wanted import (
     require_samples,
     server_rate,
     wanted_of,
+    within_reach,
 )
 from mlbundle.worker.memory import as_shortage, in_words
 from mlbundle.worker.passes import OUTPUT_BYTES, SampleProgress, peak_memory_bytes
@@ -126,6 +127,7 @@ class _Test:
     def _expect(self) -> tuple[Pilot, Hints]:
         """Return what LoadGen is to expect; raises WorkerError where that takes too much memory."""
         pilot = self._pilot()
+        self._wanted = within_reach(self._wanted, pilot)
         used_bytes = peak_memory_bytes()
         limit_bytes = memory_limit_bytes(self._job, used_bytes)
         hints = hints_of(self._wanted, pilot, max(0, limit_bytes - used_bytes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Mapping
 
 from mlbundle.wire.job import Job
@@ -92,6 +92,13 @@ def wanted_of(job: Job, total_samples: int) -> Wanted:
         target_latency_s=options.get("target_latency_s"),
         issue=BY_OPTION.get(str(options.get("issue"))),
     )
+
+
+def within_reach(wanted: Wanted, pilot: Pilot) -> Wanted:
+    """Return what is wanted; cut short where no rate can keep to the latency, as a sample alone takes longer."""
+    if wanted.target_latency_s is None or wanted.target_latency_s * 1e9 > pilot.median_ns:
+        return wanted
+    return replace(wanted, min_duration_s=min(QUICK_DURATION_S, wanted.min_duration_s), min_queries=None)
 
 
 @dataclass(frozen=True)

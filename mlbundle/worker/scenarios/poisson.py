@@ -115,9 +115,16 @@ class PoissonScenario:
         )
         return ScenarioOutcome(passes, values)
 
-    def measure(self, subject: Subject, rate: float | None, attempt: int = 0) -> tuple[Schedule, Timings]:
-        """Measure at a rate, or the replay, as long as was asked for; another attempt gets other arrivals."""
+    def measure(
+        self, subject: Subject, rate: float | None, attempt: int = 0, most_s: float | None = None
+    ) -> tuple[Schedule, Timings]:
+        """Measure at a rate, or the replay, as long as was asked for; another attempt gets other arrivals.
+
+        `most_s` cuts it short.
+        """
         schedule = self._schedule(rate, (subject.seed, 0, attempt))
+        if rate is not None and most_s is not None and schedule.horizon_ns > most_s * 1e9:
+            schedule = drawn_schedule(rate, (subject.seed, 0, attempt), most_s)
         return schedule, self._run(subject, schedule, MeasureReports(subject.emitter, schedule))
 
     def try_rate(self, subject: Subject, rate: float, number: int, left: int) -> Trial:
@@ -190,8 +197,10 @@ class _Search:
         It is confirmed by the bound of the percentile, where its queries are enough for one.
         """
         attempts = 1 if self._peak is None else MOST_CONFIRMATIONS
+        # Without a trial no rate can keep to the target: what is measured then is no more than a look.
+        most_s = None if self._trials else TRIAL_S
         for attempt in range(attempts):
-            schedule, timings = self._scenario.measure(self._subject, self._rate, attempt)
+            schedule, timings = self._scenario.measure(self._subject, self._rate, attempt, most_s)
             judged = self._scenario.judge(schedule, timings, judged_rank)
             if judged.kept:
                 self._peak = self._rate
