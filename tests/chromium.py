@@ -108,8 +108,13 @@ class Chromium:
     @property
     def asked(self) -> list[str]:
         """The addresses, without the browser's own pages and what needs no network."""
+        return self.asked_by(None)
+
+    def asked_by(self, session: str | None) -> list[str]:
+        """Return what one page asked for, None for all of them."""
         kinds = ("chrome:", "data:", "blob:", "about:")
-        return [address for address in self._requests.values() if not address.startswith(kinds)]
+        requests = [(who, address) for (who, _), address in self._requests.items()]
+        return [a for who, a in requests if session in {None, who} and not a.startswith(kinds)]
 
     def call(self, method: str, *, session: str | None = None, **parameters: Any) -> dict[str, Any]:
         """Send a command and return its result."""
@@ -204,6 +209,11 @@ class Page:
         self.target = target
         self._browser = browser
         self._session = session
+
+    @property
+    def asked(self) -> list[str]:
+        """The addresses that this page asked for."""
+        return self._browser.asked_by(self._session)
 
     def run(self, script: str) -> Any:
         """Return the value of a JavaScript expression, awaited."""
