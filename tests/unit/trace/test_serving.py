@@ -178,3 +178,17 @@ def test_a_file_cut_short_meanwhile_ends_too_early_for_the_browser(server: Trace
 def test_what_is_no_ui_is_refused(trace: Path, ui: str) -> None:
     with pytest.raises(UsageError, match="no address of a Perfetto UI"):
         Offer(trace, NAME, "digits", ui=ui)
+
+
+def test_a_trace_that_a_browser_may_have_no_room_for_is_said(
+    server: TraceServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from mlbundle.cli import trace_open
+    from mlbundle.runs.traces import BROWSER_BYTES, OpenTrace, StoredTrace
+
+    stored = StoredTrace("20261121T000000Z-abcdef", Path("/nowhere"), "digits")
+    for size, warned in ((BROWSER_BYTES, False), (BROWSER_BYTES + 1, True)):
+        trace_open._point_to(OpenTrace(server, stored, size), browser=False)
+        captured = capsys.readouterr()
+        assert captured.out == f"{server.link}\n"
+        assert ("may not have the memory" in captured.err) is warned
