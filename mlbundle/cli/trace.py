@@ -1,4 +1,4 @@
-"""`mlbundle trace`: what the trace of a run says, without opening it."""
+"""`mlbundle trace`: what the trace of a run says."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COLUMNS = ("pass", "step", "count", "total", "mean", "p50")
 
 @click.group("trace")
 def command() -> None:
-    """Say where the time of a traced run went."""
+    """Look into the trace of a run: a summary, Perfetto's UI, SQL, other formats."""
 
 
 @command.command("summary")

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from mlbundle.trace.tables import Table
 
 _GZIP_LEVEL = 6
-_CHUNK_ROWS = 1 << 14
+# The tables that a run can have, each a file of an export as CSV.
+TABLES = ("spans", "layers", "kernels", "samples")
 
 
 @dataclass(frozen=True)
@@ -102,10 +103,11 @@ def export_chrome(columns: RunColumns, destination: Path, *, title: str, force: 
 def export_csv(columns: RunColumns, folder: Path, *, force: bool) -> list[Exported]:
     """Write a CSV file for each table into a folder, names in place of numbers; each file whole or not at all.
 
-    Raises UsageError when a file is there and `force` is not set, StorageFailed.
+    A table that the run does not have leaves no file. Raises UsageError when a file of a table is there and `force` is
+    not set, StorageFailed.
     """
     tables = _tables(columns)
-    targets = {name: folder / f"{name}.csv" for name in tables}
+    targets = {name: folder / f"{name}.csv" for name in TABLES}
     if folder.exists() and not folder.is_dir():
         raise UsageError(
             f"{folder} is no folder", hint="CSV makes a file for each table: name a folder with -o"
@@ -116,6 +118,8 @@ def export_csv(columns: RunColumns, folder: Path, *, force: bool) -> list[Export
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise storage_failed(error, folder) from error
+    for name in set(TABLES) - set(tables):  # of another run: they would be taken for this one's
+        targets[name].unlink(missing_ok=True)
     written = []
     for name, (header, rows, count) in tables.items():
         with replacing(targets[name]) as stream:

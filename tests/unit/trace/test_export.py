@@ -184,6 +184,12 @@ def test_what_is_there_is_kept_unless_forced(columns: RunColumns, tmp_path: Path
     export_csv(columns, tmp_path, force=True)
     assert (tmp_path / "notes").read_text() == "also mine"
     assert (tmp_path / "spans.csv").read_text() != "mine"
+    no_kernels = RunColumns(columns.spans, columns.layers, None, None)
+    (tmp_path / "spans.csv").unlink()
+    with pytest.raises(UsageError, match="exists already"):
+        export_csv(no_kernels, tmp_path, force=False)
+    export_csv(no_kernels, tmp_path, force=True)
+    assert {path.name for path in tmp_path.iterdir()} == {"notes", "spans.csv", "layers.csv"}
     with pytest.raises(UsageError, match="is no folder"):
         export_csv(columns, tmp_path / "notes", force=True)
     for force in (False, True):
