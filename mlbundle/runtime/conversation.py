@@ -164,6 +164,7 @@ class _Conversation:
             raise self._broken(problem)
 
     def _count_event(self, size_bytes: int) -> None:
+        self._event_count += 1
         self._event_bytes += size_bytes
         running_s = time.monotonic() - self._begun_at
         most_events = EVENT_BURST + EVENTS_PER_S * running_s
