@@ -153,7 +153,9 @@ class TraceProcessor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:  # it may be busy for long with what nobody waits for any more
+            self._process.kill()
         self.close()
 
     def load(self, path: Path) -> None:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -112,6 +113,28 @@ def test_questions_that_make_no_sense_are_refused(ask: Ask, tmp_path: Path) -> N
         ask("query", *arguments, "--json").error(2, "usage")
     ask("query", "20", "select 1", "--timeout", "0", "--json").error(2, "usage")
     ask("query", "nosuchrun", "select 1", "--json").error(2, "reference-not-found")
+
+
+def test_ctrl_c_ends_a_query_at_once(traced: TracedRun, tmp_path: Path) -> None:
+    endless = "with recursive n(i) as (select 1 union all select i + 1 from n) select count(*) from n"
+    began = tmp_path / "began"
+    node = tmp_path / "node"
+    node.write_text(f'#!/bin/sh\ntouch {began}\nexec {shutil.which("node")} "$@"\n')
+    node.chmod(0o755)
+    env = {**os.environ, **traced.env, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    process = subprocess.Popen(
+        command_line("trace", "query", "latest", endless), stderr=subprocess.PIPE, text=True, env=env
+    )
+    deadline = time.monotonic() + 30
+    while not began.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(1)
+    asked = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert time.monotonic() - asked < 8, "it does not wait for the answer"
+    assert "Traceback" not in stderr
 
 
 def test_without_a_processor_it_is_said_what_to_install(ask: Ask, tmp_path: Path) -> None:
