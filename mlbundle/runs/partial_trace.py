@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mlbundle.wire.events import Event
 
 _SAME_CLOCK_NS = 5_000_000
+_LATEST_NS = 1 << 62
 
 
 def write_partial_trace(folder: Path, attributes: Mapping[str, str]) -> dict[str, str]:
@@ -38,7 +39,8 @@ def write_partial_trace(folder: Path, attributes: Mapping[str, str]) -> dict[str
         if seen.hello is None:
             return {}
         _write(folder, seen, seen.hello, attributes)
-    except MlbundleError:
+    except (MlbundleError, ValueError, OverflowError):
+        # Times and clocks are a worker's words: they may be any numbers.
         return {}
     return {"trace": TRACE}
 
@@ -58,7 +60,8 @@ class _Seen:
             self._take(event)
 
     def _take(self, event: Event) -> None:
-        self.last_ns = max(self.last_ns, event.t_ns)
+        if event.t_ns < _LATEST_NS:
+            self.last_ns = max(self.last_ns, event.t_ns)
         if isinstance(event, Hello):
             self.hello = event
         elif isinstance(event, Window):
@@ -107,7 +110,7 @@ def _clocks(hello: Hello) -> dict[str, int]:
     """Return a snapshot of the clocks with the host's monotonic one: what was said, unless it was another clock."""
     said = hello.clocks.get("monotonic", hello.t_ns)
     clocks = {"monotonic": said if abs(said - hello.t_ns) < _SAME_CLOCK_NS else hello.t_ns}
-    if "realtime" in hello.clocks:
+    if 0 <= hello.clocks.get("realtime", -1) < _LATEST_NS:
         clocks["realtime"] = hello.clocks["realtime"]
     return clocks
 

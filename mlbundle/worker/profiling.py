@@ -92,14 +92,14 @@ def _batches(session: Session) -> list[Any]:
 
 
 def _warm_up(call: Callable[[Any], Any], batches: Iterator[Any]) -> int:
-    """Call until some time has gone; returns the time of the last call in ns."""
-    begun, calls, last_ns = time.monotonic_ns(), 0, 0
-    while calls < LEAST_WARM_UPS or time.monotonic_ns() - begun < WARM_UP_NS:
+    """Call until some time has gone; returns the median time of the later half of the calls in ns."""
+    begun, took_ns = time.monotonic_ns(), []
+    while len(took_ns) < LEAST_WARM_UPS or time.monotonic_ns() - begun < WARM_UP_NS:
         start = time.monotonic_ns()
         call(next(batches))
-        last_ns = time.monotonic_ns() - start
-        calls += 1
-    return max(1, last_ns)
+        took_ns.append(time.monotonic_ns() - start)
+    late = sorted(took_ns[len(took_ns) // 2 :])
+    return max(1, late[len(late) // 2])
 
 
 def _unprofiled(session: Session, batches: Sequence[Any], emitter: Emitter) -> list[int]:
