@@ -93,7 +93,8 @@ def _batches(session: Session) -> list[Any]:
 
 def _warm_up(call: Callable[[Any], Any], batches: Iterator[Any]) -> int:
     """Call until some time has gone; returns the median time of the later half of the calls in ns."""
-    begun, took_ns = time.monotonic_ns(), []
+    begun = time.monotonic_ns()
+    took_ns: list[int] = []
     while len(took_ns) < LEAST_WARM_UPS or time.monotonic_ns() - begun < WARM_UP_NS:
         start = time.monotonic_ns()
         call(next(batches))
