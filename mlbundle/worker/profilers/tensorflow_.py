@@ -21,7 +21,7 @@ from mlbundle.worker.profilers.tensorflow_layers import Layers, Types
 from mlbundle.worker.profilers.tensorflow_steps import Step, Tensor, read_steps
 
 # What is kept in memory of all queries.
-_MOST_BYTES = 256 << 20
+_MOST_BYTES = 128 << 20
 # Nodes of all queries on a GPU: the profiler's file lies in the scratch folder, about 600 bytes for a node.
 _MOST_DEVICE_NODES = 80_000
 _MOST_TYPES_TOLD = 8
@@ -162,7 +162,7 @@ class _Rows:
             self._overlaps += start_ns < last_ns
             last_ns = max(last_ns, end_ns)
             facts = self._layers.row(step, outputs)
-            if not facts["original_name"]:
+            if self._layers.known and not facts["original_name"]:
                 self._nameless[step.name] = str(facts["type"])
             times = {"run": run.number, "start_ns": start_ns, "duration_ns": end_ns - start_ns}
             self._profile.add_layer(index=index, **times, **facts)
@@ -199,7 +199,7 @@ class _Rows:
         if self._nameless:
             types = [kind for kind, _ in Counter(self._nameless.values()).most_common(_MOST_TYPES_TOLD)]
             profile.note(
-                "{} layers were made by TensorFlow's optimiser and have no original name: {}".format(
+                "{} layers have no original name, as TensorFlow made them: {}".format(
                     len(self._nameless), ", ".join(types)
                 )
             )

@@ -65,10 +65,14 @@ class Types:
 
 
 class Layers:
-    """The nodes of the graph that runs (`running`), and where each comes from in the author's `program`."""
+    """The nodes of the graph that runs (`running`), and where each comes from in the author's `program`.
+
+    `known` says whether there is such a graph; without it a layer has what the session said of it.
+    """
 
     def __init__(self, program: Program, running: Mapping[str, Node], types: Types) -> None:
         self._program, self._running, self._types = program, running, types
+        self.known = bool(running)
         self._rows: dict[Any, dict[str, Any]] = {}
         self._origins: dict[tuple[str, str], Origin] = {}
 
