@@ -53,7 +53,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "mlbundle.cli.submission",
         "Make and check a tree of results for MLPerf Inference, open division.",
     ),
-    "trace": ("mlbundle.cli.trace", "Say where the time of a traced run went."),
+    "trace": ("mlbundle.cli.trace", "Look into the trace of a run: a summary, Perfetto's UI, SQL, other formats."),
     "doctor": ("mlbundle.cli.doctor", "Say what this machine is, what works, and what to do about the rest."),
     "config": ("mlbundle.cli.config", "Show the settings and where each value comes from."),
     "completion": ("mlbundle.cli.completion", "Print the completion script of a shell."),

@@ -34,6 +34,7 @@ def test_the_wheel_carries_data_worker_and_licence(wheel) -> None:
         "mlbundle/_data/containers/Dockerfile",
         "mlbundle/_data/containers/torch/cpu/requirements-amd64.lock",
         "mlbundle/worker/supervisor.py",
+        "mlbundle/trace/processor.cjs",
         "mlbundle_tui/__init__.py",
     ):
         assert name in names, name
