@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import shutil
 import sqlite3
 import sys
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from mlbundle import __version__
-from mlbundle.errors import EngineUnavailable, MlbundleError
+from mlbundle.errors import EngineUnavailable, MlbundleError, ToolMissing
 from mlbundle.platforms import free_bytes, this_architecture
 from mlbundle.resources import built_in_frameworks, resource_folder
 from mlbundle.runs.environment import engine_document, machine_document
@@ -52,7 +51,7 @@ def examine(settings: Settings) -> dict[str, Any]:
     frameworks, ready = _frameworks(settings, client, ["cpu", *(["gpu"] if gpus else [])])
     storage = _storage(settings)
     checks = [_python(), _sqlite(), *storage, engine, *ready, process, *_gpus(gpus, client), _emulators()]
-    checks += [_node(), *_quiet(machine["governor"], gpu=bool(gpus))]
+    checks += [_processor(), *_quiet(machine["governor"], gpu=bool(gpus))]
     storable = all(check.state != "no" for check in storage)
     works = {"docker": any(row["image"] for row in frameworks), "process": process.state != "no"}
     runtimes = [name for name, working in works.items() if working and storable]
@@ -240,10 +239,14 @@ def _process_runtime() -> Check:
     return Check("process runtime", "ok", "environments are made from hash-locked requirements")
 
 
-def _node() -> Check:
-    if shutil.which("node") is None:
-        return Check("node", "warn", "not found", "only the tests that judge traces need it")
-    return Check("node", "ok", str(shutil.which("node")))
+def _processor() -> Check:
+    """Return what answers SQL over traces here; `trace open` needs none of it."""
+    from mlbundle.trace.processor import find_processor
+
+    try:
+        return Check("trace processor", "ok", find_processor().name)
+    except ToolMissing as error:
+        return Check("trace processor", "warn", error.message, error.hint)
 
 
 def _quiet(governor: str | None, *, gpu: bool) -> Checks:
