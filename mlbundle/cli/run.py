@@ -114,9 +114,11 @@ def command(reference: str, output_format: str, **chosen: Any) -> int:
 
 def _options(reference: str, settings: Settings, chosen: dict[str, Any]) -> RunOptions:
     from mlbundle.runs.plan import RunOptions
+    from mlbundle.runs.scenarios import check_compliance
     from mlbundle.runs.sweep_attempt import SweepAttempt
 
     scenario, scenario_options = chosen_scenario(chosen)
+    check_compliance(scenario_options, accuracy=not chosen["no_accuracy"])
     return RunOptions(
         reference=reference,
         framework=chosen["framework"],

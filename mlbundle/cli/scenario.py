@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlbundle.wire.scenarios import FLAG, SCENARIOS, Option
+from mlbundle.errors import UsageError
+from mlbundle.wire.scenarios import BY_NAME, FLAG, SCENARIOS, Option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,42 +49,89 @@ def chosen_scenario(chosen: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
     Raises UsageError and what `read_scenario_file` raises.
     """
-    from mlbundle.runs.scenarios import read_scenario_file, scenario_options
+    from mlbundle.runs.scenarios import places_in_file, read_scenario_file, scenario_options
 
     path = chosen.pop("scenario_file")
     given: dict[str, Any] = {}
     name = chosen.pop("scenario")
+    named_in = None
     if path is not None:
         in_file, given = read_scenario_file(path)
         if name is not None and name != in_file:
             raise click.UsageError(f"--scenario {name} and the file's {in_file} are not the same")
-        name = in_file
+        name, named_in = in_file, path
+    name = name or "online"
+    own = name.startswith(PLUG_IN)
+    if not own:
+        _check_name(name, named_in)
+    else:
+        _check_own_name(name.removeprefix(PLUG_IN))
+    said = _said(chosen)
+    if own and said:
+        option = next(iter(said))
+        raise UsageError(
+            f"--{option} is an option of scenarios of ours",
+            hint=f"options of your own are written --set {option}=VALUE",
+        )
+    said = _with_set(said, chosen.pop("scenario_set"))
+    places = {} if path is None else {key: at for key, at in places_in_file(path).items() if key in given}
+    # What is said on the command line is newer than the file, however its names are written there.
+    newer = {_plain(option) for option in said}
+    kept = {key: value for key, value in given.items() if _plain(key) not in newer}
+    if own:
+        return name.removeprefix(PLUG_IN), {**kept, **said}
+    return name, scenario_options(name, {**kept, **said}, places)
+
+
+def _said(chosen: dict[str, Any]) -> dict[str, Any]:
+    """Take the options of scenarios out of a command's arguments; returns those that were given."""
+    found = {}
     for key in [key for key in chosen if key.startswith(_PREFIX)]:
         value = chosen.pop(key)
         if value is not None and value is not False:
-            given[key.removeprefix(_PREFIX).replace("_", "-")] = value
-    for text in chosen.pop("scenario_set"):
+            found[key.removeprefix(_PREFIX).replace("_", "-")] = value
+    return found
+
+
+def _with_set(said: dict[str, Any], sets: tuple[str, ...]) -> dict[str, Any]:
+    """Add what `--set` says; raises UsageError for an option that has been said already."""
+    found, names = dict(said), {_plain(option) for option in said}
+    for text in sets:
         option, equals, value = text.partition("=")
-        if not equals:
-            raise click.UsageError(f"--set {text}: write NAME=VALUE")
-        given[option] = value
-    name = name or "online"
-    if name.startswith(PLUG_IN):
-        return name.removeprefix(PLUG_IN), given
-    _check_name(name)
-    return name, scenario_options(name, given)
+        if not equals or not option:
+            raise UsageError(f"--set {text}: write NAME=VALUE")
+        if _plain(option) in names:
+            raise UsageError(f"--set {text}: {option} is said twice", hint="leave one of them out")
+        names.add(_plain(option))
+        found[option] = value
+    return found
 
 
-def _check_name(name: str) -> None:
+def _plain(option: str) -> str:
+    """Return the name of an option as users write it, for that or for its key in a job."""
+    keys = {one.key: one.name for spec in SCENARIOS for one in spec.options}
+    return keys.get(option, option.replace("_", "-"))
+
+
+def _check_own_name(name: str) -> None:
+    if not name.strip():
+        raise UsageError("the scenario of your own has no name", hint=f"write {PLUG_IN}NAME")
+    if name in BY_NAME:
+        raise UsageError(f"{name} is a scenario of ours", hint=f"write --scenario {name}")
+
+
+def _check_name(name: str, named_in: Path | None) -> None:
     names = [spec.name for spec in SCENARIOS]
     if name in names:
         return
     import difflib
 
     close = difflib.get_close_matches(name, names, n=1)
-    meant = f"; did you mean {close[0]}?" if close else ""
-    raise click.UsageError(
-        f"unknown scenario {name!r}{meant} One of: {', '.join(names)}; one of your own is written {PLUG_IN}NAME"
+    meant = f"did you mean {close[0]}? " if close else ""
+    raise UsageError(
+        f"unknown scenario {name!r}",
+        where=None if named_in is None else str(named_in),
+        hint=f"{meant}one of: {', '.join(names)}; one of your own is written {PLUG_IN}NAME",
     )
 
 

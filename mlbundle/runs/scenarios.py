@@ -39,21 +39,33 @@ _INSTEAD_OF_DURATION = ("queries", "samples", "arrivals")
 _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 
 
-def scenario_options(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+def scenario_options(
+    name: str, given: Mapping[str, Any], places: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """Return the options of a job for what a user gave, by the names that users write; defaults are filled in.
 
-    Values may be text, as from a command line, or of their type, as from YAML. The options of a scenario that we do not
-    know are passed on as they are. Raises UsageError with what was meant.
+    The names of a record (`rate_per_s`) are taken as well. Values may be text, as from a command line, or of their
+    type, as from YAML; `places` says where an option stands in a file. The options of a scenario that we do not know
+    are passed on as they are. Raises UsageError for the first that makes no sense, with the others in its context.
     """
     spec = BY_NAME.get(name)
     if spec is None:
         return dict(given)
     chosen: dict[str, Any] = {}
+    problems: list[UsageError] = []
     for written, value in given.items():
-        option = spec.option(written.replace("_", "-"))
-        if option is None:
-            raise _unknown(spec, written)
-        chosen[option.key] = _read(option, value)
+        try:
+            option = _option(spec, written)
+            if option.key in chosen:
+                raise UsageError(f"--{option.name} is said twice", hint="leave one of them out")
+            chosen[option.key] = _read(option, value)
+        except UsageError as error:
+            error.where = error.where or (places or {}).get(written)
+            problems.append(error)
+    if problems:
+        first = problems[0]
+        first.context = tuple(f"{error.where or ''}: {error.message}".lstrip(": ") for error in problems[1:])
+        raise first
     found = {**spec.defaults(), **chosen}
     _check_together(spec, found)
     if spec.loadgen is None:
@@ -84,6 +96,27 @@ def read_scenario_file(path: Path) -> tuple[str, dict[str, Any]]:
     return document.pop("scenario"), {str(name): value for name, value in document.items()}
 
 
+def places_in_file(path: Path) -> dict[str, str]:
+    """Return option -> `file:line` of a scenario file that was read; empty where it has changed meanwhile."""
+    import yaml
+
+    try:
+        root = yaml.compose(_small_text(path))
+    except (OSError, UsageError, UnicodeDecodeError, yaml.YAMLError, ValueError, RecursionError):
+        return {}
+    if not isinstance(root, yaml.MappingNode):
+        return {}
+    return {str(key.value): f"{path}:{key.start_mark.line + 1}" for key, _ in root.value}
+
+
+def check_compliance(options: Mapping[str, Any], *, accuracy: bool) -> None:
+    """Raise UsageError for a compliance test that lacks what it is compared with."""
+    if "TEST01" in (options.get("compliance") or ()) and not accuracy:
+        raise UsageError(
+            "TEST01 compares its answers with those of the accuracy run", hint="leave out --no-accuracy"
+        )
+
+
 def read_arrivals(path: Path) -> list[int]:
     """Return arrival times in ns from a file with one time in seconds a line, in rising order, from 0 on.
 
@@ -95,7 +128,7 @@ def read_arrivals(path: Path) -> list[int]:
         raise UsageError(f"can't read the arrivals: {error}", where=str(path)) from None
     if not 0 < len(lines) <= _MOST_ARRIVALS:
         raise UsageError(
-            f"{len(lines)} arrivals, between 1 and {_MOST_ARRIVALS} can be replayed", where=str(path)
+            f"{len(lines):,} arrivals, between 1 and {_MOST_ARRIVALS:,} can be replayed", where=str(path)
         )
     arrivals: list[int] = []
     for number, text in enumerate(lines, start=1):
@@ -103,8 +136,16 @@ def read_arrivals(path: Path) -> list[int]:
             time_s = float(text)
         except ValueError:
             time_s = math.nan
-        if not 0 <= time_s < 86_400 or (arrivals and round(time_s * 1e9) < arrivals[-1]):
-            raise UsageError(f"{text[:40]!r} is no later time in seconds", where=f"{path}:{number}")
+        if not 0 <= time_s < 86_400:
+            raise UsageError(
+                f"{text[:40]!r} is no time in seconds", where=f"{path}:{number}", hint="from 0 to under 86400"
+            )
+        if arrivals and round(time_s * 1e9) < arrivals[-1]:
+            raise UsageError(
+                f"{text[:40]} comes before {arrivals[-1] / 1e9:g}, the line above it",
+                where=f"{path}:{number}",
+                hint="times in rising order",
+            )
         arrivals.append(round(time_s * 1e9))
     return arrivals
 
@@ -165,7 +206,7 @@ def _seconds(option: Option, value: Any) -> float:
     if isinstance(value, str):
         match = _SECONDS.match(value.strip().lower())
         if match is None:
-            raise _nonsense(option, value, "a duration such as 3s, 500ms or 2m")
+            raise _nonsense(option, value, "a number and one unit, such as 3s, 500ms, 2m or 1.5h")
         return float(match[1]) * SECOND_UNITS[match[2] or "s"]
     return _number(option, value)
 
@@ -191,9 +232,12 @@ def _in_range(option: Option, number: float) -> float:
     if (option.least is not None and number < option.least) or (
         option.most is not None and number > option.most
     ):
-        least, most = ("-" if bound is None else f"{bound:,.10g}" for bound in (option.least, option.most))
+        unit = " s" if option.kind in {SECONDS, WARM_UP} else ""
+        least, most = (
+            "-" if bound is None else f"{bound:,.10g}{unit}" for bound in (option.least, option.most)
+        )
         raise UsageError(
-            f"--{option.name} {number:,.10g} is out of range", hint=f"between {least} and {most}"
+            f"--{option.name} {number:,.10g}{unit} is out of range", hint=f"between {least} and {most}"
         )
     return number
 
@@ -214,10 +258,18 @@ def _check_together(spec: ScenarioSpec, found: Mapping[str, Any]) -> None:
     """Options that need or exclude each other."""
     if spec.name == "poisson":
         loads = [key for key in ("rate_per_s", "arrivals") if found.get(key) is not None]
-        if len(loads) != 1 and not found.get("find_peak"):
+        if not loads and not found.get("find_peak"):
             raise UsageError(
-                "poisson needs a rate or a file of arrivals, and not both",
-                hint="--rate 200, or --set arrivals=FILE; --find-peak finds the rate",
+                "poisson needs a rate, or arrivals to replay",
+                hint="--rate 200, or --arrivals FILE; --find-peak finds the rate",
+            )
+        if len(loads) > 1:
+            raise UsageError("--rate and --arrivals both say when samples come", hint="leave one of them out")
+        arrivals, queries = found.get("arrivals"), found.get("queries")
+        if arrivals is not None and queries is not None and queries > len(arrivals):
+            raise UsageError(
+                f"--queries {queries:,} are more than the {len(arrivals):,} arrivals of the file",
+                hint="leave out --queries: all are replayed",
             )
         if found.get("find_peak") and found.get("arrivals") is not None:
             raise UsageError(
@@ -247,6 +299,16 @@ def _check_together(spec: ScenarioSpec, found: Mapping[str, Any]) -> None:
         raise UsageError("--find-peak needs the latency that is to be kept to", hint="--target-latency 10ms")
     if spec.loadgen is not None and found.get("quick") and found.get("duration_s"):
         raise UsageError("--quick chooses the duration itself", hint="leave out --quick or --duration")
+
+
+def _option(spec: ScenarioSpec, written: str) -> Option:
+    """Return the option that is written like this, or whose key in a job is. Raises UsageError."""
+    option = spec.option(written.replace("_", "-"))
+    if option is None:
+        option = next((one for one in spec.options if one.key == written), None)
+    if option is None:
+        raise _unknown(spec, written)
+    return option
 
 
 def _unknown(spec: ScenarioSpec, written: str) -> UsageError:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlbundle.errors import UsageError
 from mlbundle.platforms import ACCELERATORS, ARCHITECTURES
-from mlbundle.runs.scenarios import scenario_options
+from mlbundle.runs.scenarios import check_compliance, scenario_options
 from mlbundle.runs.sweep_estimate import planned_seconds
 from mlbundle.wire.scenarios import BY_NAME, FILE, FLAG, SCENARIOS, Option
 
@@ -251,9 +251,13 @@ def _job_options(matrix: Matrix, scenario: str, values: Mapping[str, str]) -> di
         name, equals, value = text.partition("=")
         if not equals:
             raise matrix.error(f"--set {text}: write NAME=VALUE")
+        if name.replace("_", "-") in given:
+            raise matrix.error(f"--set {text}: {name} is said twice", hint="leave one of them out")
         given[name] = value
     try:
-        return scenario_options(scenario, given)
+        options = scenario_options(scenario, given)
+        check_compliance(options, accuracy="--no-accuracy" not in matrix.fixed)
+        return options
     except UsageError as error:
         axis = next((name for name in given if error.message.startswith(f"--{name}")), SCENARIO)
         raise matrix.error(error.message, axis, error.hint) from None

@@ -37,6 +37,7 @@ _LACKING: dict[str, type[MlbundleError]] = {
     "accelerator-missing": AcceleratorMissing,
     "framework-missing": EnvironmentLacks,
     "import-failed": EnvironmentLacks,
+    "unknown-scenario": EnvironmentLacks,
     "loadgen-missing": EnvironmentLacks,
     "loadgen-memory": EnvironmentLacks,
     "loadgen-log-size": EnvironmentLacks,

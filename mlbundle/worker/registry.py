@@ -32,6 +32,14 @@ def load(group: str, name: str) -> Callable[..., Any]:
     """Return the class or function registered as `name`; raises WorkerError with the known names otherwise."""
     points = entry_points(group)
     kind = group.rpartition(".")[2]
+    if name not in points and group == "mlbundle.scenarios":
+        raise WorkerError(
+            "unknown-scenario",
+            "no scenario is called {!r} in this environment".format(name),
+            fault="environment",
+            hint="install the package that has it there (entry point group mlbundle.scenarios), and name that "
+            "environment with --python",
+        )
     if name not in points:
         raise bundle_error(
             "unknown-{}".format(kind.rstrip("s")),

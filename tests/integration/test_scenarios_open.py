@@ -62,7 +62,7 @@ def test_a_rate_that_can_not_be_held_and_a_target_below_the_floor_are_not_valid(
     assert outcome.status == 1
     reasons = "; ".join(json.loads(outcome.stdout)["validity"]["reasons"])
     assert "the rate could not be held" in reasons
-    assert "no rate can keep to 0.001 ms" in reasons
+    assert "no rate can keep to 1.00 us" in reasons
 
 
 def test_a_peak_is_below_what_the_model_can_at_all(cli, mini) -> None:

@@ -343,6 +343,16 @@ def test_a_target_below_the_floor_is_not_searched_for(emitted, virtual) -> None:
     assert outcome.passes[1].headline
 
 
+def test_more_than_the_model_can_do_is_told_before_it_is_measured(emitted, virtual) -> None:
+    emitter, events = emitted
+    for rate in (900.0, 5000.0):
+        options = {"rate_per_s": rate, "duration_s": 0.5, "warmup": 0.1}
+        PoissonScenario(options, virtual).run(_subject(emitter, virtual.model(lambda: SERVICE_NS)))
+    warned = [event for event in events() if event["kind"] == "warning"]
+    assert [event["reference"] for event in warned] == ["overload"]
+    assert "takes about 2 s instead of 0.5 s" in warned[0]["message"]
+
+
 def test_a_peak_that_its_measurement_does_not_confirm_is_lowered(emitted, virtual) -> None:
     emitter, _ = emitted
 

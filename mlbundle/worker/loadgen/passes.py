@@ -42,6 +42,7 @@ from mlbundle.worker.memory import as_shortage, in_words
 from mlbundle.worker.passes import OUTPUT_BYTES, SampleProgress, peak_memory_bytes
 from mlbundle.worker.pipeline.build import add_batch_axis
 from mlbundle.worker.scenarios.loop import loop_overhead_ns, quiet_interpreter
+from mlbundle.worker.scenarios.overload import overload
 from mlbundle.worker.session import Session
 
 # A quarter of what the test takes, and no more.
@@ -135,7 +136,13 @@ class _Test:
             self._require_log_space()
         else:
             require_memory(self._wanted, hints, limit_bytes, used_bytes)
+            self._warn_of_overload(pilot, hints)
         return pilot, hints
+
+    def _warn_of_overload(self, pilot: Pilot, hints: Hints) -> None:
+        most_per_s = 1e9 / pilot.mean_ns
+        if self._wanted.scenario == "Server" and hints.rate_per_s > most_per_s and not self._searches:
+            self._emitter.event(overload(hints.rate_per_s, most_per_s, expected_s(self._wanted, hints)))
 
     def _pilot(self) -> Pilot:
         path = os.path.join(self._job.paths["scratch"], _PILOT_FILE)

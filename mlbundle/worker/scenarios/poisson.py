@@ -25,6 +25,7 @@ from mlbundle.worker.scenarios.open_loop import (
     Reports,
     open_loop_overhead_ns,
 )
+from mlbundle.worker.scenarios.overload import overload
 from mlbundle.worker.scenarios.peak import MOST_TRIALS, Trial, find_peak
 from mlbundle.worker.scenarios.schedule import (
     MeasureReports,
@@ -96,6 +97,8 @@ class PoissonScenario:
             search = _Search(self, subject, floor) if self._find_peak else None
             if search is not None:
                 search.run(self._rate)
+            else:
+                self._warn_of_overload(subject, floor)
             emitter.phase("warm-up", "done")
             emitter.phase("measure", "begun")
             schedule, measured = self.measure(subject, self._rate) if search is None else search.confirm()
@@ -114,6 +117,14 @@ class PoissonScenario:
             PassOutcome(measured_kind(subject), measured, headline=True, values=found),
         )
         return ScenarioOutcome(passes, values)
+
+    def _warn_of_overload(self, subject: Subject, floor: _Floor) -> None:
+        """Say beforehand that a measurement will take longer than was asked for, and what it is going to show."""
+        rate = self._rate or 0.0
+        if rate <= floor.throughput_per_s:
+            return
+        planned_s = self._duration_s if self._queries is None else self._queries / rate
+        subject.emitter.event(overload(rate, floor.throughput_per_s, planned_s))
 
     def measure(
         self, subject: Subject, rate: float | None, attempt: int = 0, most_s: float | None = None
