@@ -1,4 +1,4 @@
-"""Slices given as columns, turned into packets with NumPy: millions a second instead of hundreds of thousands.
+"""Slices and counters given as columns, turned into packets with NumPy: millions a second.
 
 Every number that varies takes a fixed count of bytes, as a varint padded with continuation bits (longer than needed
 is valid: https://protobuf.dev/programming-guides/encoding/#varints), so packets of one shape are rows of one array.
@@ -7,28 +7,31 @@ is valid: https://protobuf.dev/programming-guides/encoding/#varints), so packets
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, Trace, TracePacket, TrackEvent
 
-from mlbundle.trace.nesting import event_order
+from mlbundle.trace.nesting import NO_PARENT, assign_lanes, event_order, parts
 from mlbundle.trace.packets import LATER_FLAGS, SEQUENCE_ID, varint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from mlbundle.trace.packets import PacketStream
 
     Int64Array = NDArray[np.int64]
+    Column = NDArray[Any]
+    Packets = NDArray[np.object_]
 
-_CHUNK_EVENTS = 1 << 15
-# 63 bits of time or value, 28 bits of an interned name.
-_LONG_BYTES = 9
-_IID_BYTES = 4
+# Few enough that what is made of them stays in the caches of a processor, many enough that calls of NumPy cost little.
+_CHUNK_EVENTS = 1 << 14
+_PART_SLICES = 1 << 15
 _VARINT, _FIXED64, _BYTES = 0, 1, 2
+_END = -1
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,10 @@ class SliceColumns:
     """Slices of one track, one row each.
 
     Times in ns on CLOCK_MONOTONIC; `name` indexes `names`. `parent`: the row that holds the row, smaller than the
-    row's own, or -1; without it any slice may hold another. `flow`: the chain that the slice belongs to, in time
-    order, 0 for none. `numbers`: debug annotations; a negative value means that the row has none.
+    row's own, or -1; without it any slice may hold another. `flow`: the chain that goes through the slice, in order of
+    time, 0 for none; with `flow_count` so many chains, numbered from `flow` on. `ends_flow`: the chain that ends in
+    it, 0 for none. Debug annotations are `numbers`, a negative value means that the row has none, and `texts`, which
+    index `names`; an empty one is none.
     """
 
     start_ns: Int64Array
@@ -47,140 +52,278 @@ class SliceColumns:
     category: str = ""
     parent: Int64Array | None = None
     flow: Int64Array | None = None
+    flow_count: Int64Array | None = None
+    ends_flow: Int64Array | None = None
     numbers: Mapping[str, Int64Array] = field(default_factory=dict)
+    texts: Mapping[str, Int64Array] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
     def check(self) -> None:
-        """Raise ValueError for columns of unequal length, negative times or times beyond 63 bits."""
-        columns = [self.duration_ns, self.name, *self.numbers.values()]
-        columns += [column for column in (self.parent, self.flow) if column is not None]
+        """Raise ValueError for columns of unequal length, negative times or counts, or times beyond 63 bits."""
+        optional = (self.parent, self.flow, self.flow_count, self.ends_flow)
+        columns = [self.duration_ns, self.name, *self.numbers.values(), *self.texts.values()]
+        columns += [column for column in optional if column is not None]
         if any(len(column) != len(self) for column in columns):
             raise ValueError("columns of one table have different lengths")
         if len(self) == 0:
             return
         if min(self.start_ns.min(), self.duration_ns.min(), (self.start_ns + self.duration_ns).min()) < 0:
             raise ValueError("a slice begins before zero, lasts less than nothing or ends beyond 63 bits")
+        if self.flow_count is not None and (self.flow is None or self.flow_count.min() < 0):
+            raise ValueError("flows are counted, but there are none or less than none")
 
 
 @dataclass(frozen=True)
 class _Slot:
-    """A place in a packet that varies from row to row: a varint of `width` bytes, or 8 fixed bytes."""
+    """A place in a packet that varies from row to row: a varint of `width` bytes, or 8 bytes as they are."""
 
-    column: str
+    read: Callable[[Int64Array], Column]
     width: int
-    fixed: bool = False
+    is_fixed: bool = False
+
+    def fill(self, rows: Int64Array) -> NDArray[np.uint8]:
+        """Return the bytes of each row."""
+        values = self.read(rows)
+        return _fixed(values) if self.is_fixed else _padded(values, self.width)
 
 
-_Part = bytes | _Slot
+@dataclass(frozen=True)
+class _FlowSlot:
+    """A place for the numbers of `count` flows that follow one another, each behind the tag of its field."""
+
+    first: Int64Array
+    count: int
+
+    @property
+    def width(self) -> int:
+        """How many bytes they take."""
+        return self.count * (len(_FLOW_TAG) + 8)
+
+    def fill(self, rows: Int64Array) -> NDArray[np.uint8]:
+        """Return the bytes of each row."""
+        numbers = self.first[rows, None] + np.arange(self.count)
+        out = np.empty((len(rows), self.count, len(_FLOW_TAG) + 8), np.uint8)
+        out[:, :, : len(_FLOW_TAG)] = np.frombuffer(_FLOW_TAG, np.uint8)
+        out[:, :, len(_FLOW_TAG) :] = _fixed(numbers.reshape(-1)).reshape(len(rows), self.count, 8)
+        return out.reshape(len(rows), self.width)
 
 
-class LaneEncoder:
-    """Turns rows of a lane into framed packets."""
+_Part = bytes | _Slot | _FlowSlot
 
-    def __init__(self, columns: SliceColumns, packets: PacketStream) -> None:
-        self._columns = columns
-        self._end_ns = columns.start_ns + columns.duration_ns
-        self._category = packets.category(columns.category) if columns.category else 0
-        self._keys = {key: packets.key(key) for key in columns.numbers}
-        iids = np.zeros(len(columns.names), np.int64)
-        for index in np.unique(columns.name).tolist():
-            iids[index] = packets.name(columns.names[index])
-        self._name_iid = iids[columns.name]
+
+class TrackEncoder:
+    """Turns the slices of a track, of one table or of several, into framed packets.
+
+    Rows are numbered through all tables; of slices with the same times an earlier row holds a later one.
+    """
+
+    def __init__(self, tables: Sequence[SliceColumns], packets: PacketStream) -> None:
+        self._start_ns = np.concatenate([table.start_ns for table in tables])
+        self._end_ns = self._start_ns + np.concatenate([table.duration_ns for table in tables])
+        self._bounds = np.cumsum([0, *map(len, tables)])
+        self._tables = [_TableEncoder(table, packets) for table in tables]
+        self._parent = self._parents(tables)
+        # Where a row stands in the part that is being looked at.
+        self._place = np.full(0 if self._parent is None else len(self._start_ns), NO_PARENT, np.int64)
+
+    def _parents(self, tables: Sequence[SliceColumns]) -> Int64Array | None:
+        found = []
+        for table, first in zip(tables, self._bounds.tolist(), strict=False):
+            if table.parent is None:
+                return None
+            found.append(np.where(table.parent != NO_PARENT, table.parent + first, NO_PARENT))
+        return np.concatenate(found)
+
+    def lanes(self) -> Iterator[tuple[int, Int64Array]]:
+        """Yield lanes and rows that nest there; a lane comes again with rows that begin when its others have ended."""
+        for rows in parts(self._start_ns, self._end_ns, _PART_SLICES):
+            lane = assign_lanes(self._start_ns[rows], self._end_ns[rows], self._parents_within(rows))
+            for number in np.unique(lane).tolist():
+                yield number, rows[lane == number]
+
+    def _parents_within(self, rows: Int64Array) -> Int64Array | None:
+        """Return where each row's parent stands among these rows, -1 where it is none of them."""
+        if self._parent is None:
+            return None
+        self._place[rows] = np.arange(len(rows))
+        above = self._parent[rows]
+        found = np.where(above != NO_PARENT, self._place[above], NO_PARENT)
+        self._place[rows] = NO_PARENT
+        return found
 
     def encode(self, rows: Int64Array, track_uuid: int) -> Iterator[bytes]:
         """Yield the packets of these rows, in chunks. The rows must nest."""
-        columns = self._columns
-        order = event_order(columns.start_ns[rows], self._end_ns[rows])
-        shape = self._shapes(rows)
-        templates: dict[int, _Template] = {}
+        order = event_order(self._start_ns[rows], self._end_ns[rows])
         for first in range(0, len(order.row), _CHUNK_EVENTS):
-            local = order.row[first : first + _CHUNK_EVENTS]
+            chosen = rows[order.row[first : first + _CHUNK_EVENTS]]
             begins = order.begins[first : first + _CHUNK_EVENTS]
-            kinds = np.where(begins, shape[local], -1)
-            pieces = []
-            for kind in np.unique(kinds).tolist():
-                if kind not in templates:
-                    templates[kind] = _Template(self._parts(kind, track_uuid))
-                where = np.flatnonzero(kinds == kind)
-                pieces.append((where, templates[kind].render(self._values(kind, rows[local[where]]))))
-            yield _interleave(pieces, len(local))
+            pieces: Packets = np.empty(len(chosen), np.object_)
+            table_of = np.searchsorted(self._bounds, chosen, side="right") - 1
+            for number in np.unique(table_of).tolist():
+                here = np.flatnonzero(table_of == number)
+                local = chosen[here] - self._bounds[number]
+                pieces[here] = self._tables[number].packets(local, begins[here], track_uuid)
+            yield b"".join(pieces.tolist())
 
-    def _shapes(self, rows: Int64Array) -> Int64Array:
-        """Return, for each row, which of its optional fields are there, as bits: the flow, then each number."""
-        shape = np.zeros(len(rows), np.int64)
-        if self._columns.flow is not None:
-            shape |= (self._columns.flow[rows] != 0).astype(np.int64)
-        for bit, values in enumerate(self._columns.numbers.values(), start=1):
-            shape |= (values[rows] >= 0).astype(np.int64) << bit
-        return shape
+
+class _TableEncoder:
+    """Turns begins and ends of a table's rows into framed packets."""
+
+    def __init__(self, columns: SliceColumns, packets: PacketStream) -> None:
+        self._columns = columns
+        self._category = packets.category(columns.category) if columns.category else 0
+        iids = _interned(columns.names, (columns.name,), packets.name)
+        self._name = _varying(partial(_looked_up, iids, columns.name), int(iids.max(initial=0)))
+        last_ns = int((columns.start_ns + columns.duration_ns).max(initial=0))
+        self._begin = _varying(partial(_taken, columns.start_ns), last_ns)
+        self._end = _varying(lambda rows: columns.start_ns[rows] + columns.duration_ns[rows], last_ns)
+        self._notes = [*_number_notes(columns, packets), *_text_notes(columns, packets)]
+        self._templates: dict[tuple[int, int], _Template] = {}
+
+    def packets(self, rows: Int64Array, begins: NDArray[np.bool_], track_uuid: int) -> Packets:
+        """Return a packet for each row, that begins or ends it."""
+        found: Packets = np.empty(len(rows), np.object_)
+        kinds = np.full(len(rows), _END, np.int64)
+        kinds[begins] = self._kinds(rows[begins])
+        for kind in np.unique(kinds).tolist():
+            template = self._templates.get((kind, track_uuid))
+            if template is None:
+                template = self._templates[kind, track_uuid] = _Template(self._parts(kind, track_uuid))
+            where = np.flatnonzero(kinds == kind)
+            found[where] = template.packets(rows[where])
+        return found
+
+    def _kinds(self, rows: Int64Array) -> Int64Array:
+        """Return what the begins of these rows hold: how many flows, then a bit for each note, then one for an end."""
+        columns = self._columns
+        kinds = np.zeros(len(rows), np.int64)
+        if columns.flow is not None:
+            kinds += columns.flow[rows] != 0
+            if columns.flow_count is not None:
+                kinds *= columns.flow_count[rows]
+        for note in self._notes:
+            kinds = kinds << 1 | (note.read(rows) >= note.least)
+        kinds <<= 1
+        if columns.ends_flow is not None:
+            kinds |= columns.ends_flow[rows] != 0
+        return kinds
 
     def _parts(self, kind: int, track_uuid: int) -> list[_Part]:
-        """Return the parts of a packet; kind -1 is an end, others are begins with the fields that the bits name."""
+        """Return the parts of a packet of this kind."""
+        is_end = kind == _END
         event: list[_Part] = [
-            _number(
-                TrackEvent, "type", TrackEvent.TYPE_SLICE_END if kind < 0 else TrackEvent.TYPE_SLICE_BEGIN
-            ),
+            _number(TrackEvent, "type", TrackEvent.TYPE_SLICE_END if is_end else TrackEvent.TYPE_SLICE_BEGIN),
             _number(TrackEvent, "track_uuid", track_uuid),
-            *_slot(TrackEvent, "name_iid", _Slot("name_iid", _IID_BYTES)),
+            *_slot(TrackEvent, "name_iid", self._name),
         ]
-        if self._category:
-            event.append(_number(TrackEvent, "category_iids", self._category))
-        if kind > 0 and kind & 1:
-            event += _slot(TrackEvent, "flow_ids", _Slot("flow", 8, fixed=True))
-        for bit, (key, iid) in enumerate(self._keys.items(), start=1):
-            if kind > 0 and kind >> bit & 1:
-                value = _slot(DebugAnnotation, "int_value", _Slot(key, _LONG_BYTES))
-                parts: list[_Part] = [_number(DebugAnnotation, "name_iid", iid), *value]
-                event += _message(TrackEvent, "debug_annotations", parts)
-        packet: list[_Part] = [
-            *_slot(TracePacket, "timestamp", _Slot("time", _LONG_BYTES)),
-            _number(TracePacket, "trusted_packet_sequence_id", SEQUENCE_ID),
-            _number(TracePacket, "sequence_flags", LATER_FLAGS),
-            *_message(TracePacket, "track_event", event),
-        ]
-        return _message(Trace, "packet", packet)
+        if not is_end:
+            event += self._details(kind)
+        return _packet(self._end if is_end else self._begin, event)
 
-    def _values(self, kind: int, rows: Int64Array) -> dict[str, Int64Array]:
-        columns = self._columns
-        values = {"name_iid": self._name_iid[rows]}
-        values["time"] = self._end_ns[rows] if kind < 0 else columns.start_ns[rows]
-        if columns.flow is not None:
-            values["flow"] = columns.flow[rows]
-        return values | {key: column[rows] for key, column in columns.numbers.items()}
+    def _details(self, kind: int) -> list[_Part]:
+        """Return what a begin of this kind has beside its name."""
+        columns, details = self._columns, list[_Part]()
+        if self._category:
+            details.append(_number(TrackEvent, "category_iids", self._category))
+        if kind & 1 and columns.ends_flow is not None:
+            slot = _Slot(partial(_taken, columns.ends_flow), 8, is_fixed=True)
+            details += _slot(TrackEvent, "terminating_flow_ids", slot)
+        for note in reversed(self._notes):
+            kind >>= 1
+            if kind & 1:
+                details += note.parts
+        if kind >> 1 and columns.flow is not None:
+            details.append(_FlowSlot(columns.flow, kind >> 1))
+        return details
+
+
+@dataclass(frozen=True)
+class _Note:
+    """A debug annotation: what is read for it, from which value on a row has one, and what it is in a packet."""
+
+    read: Callable[[Int64Array], Int64Array]
+    least: int
+    parts: list[_Part]
+
+
+def _number_notes(columns: SliceColumns, packets: PacketStream) -> Iterator[_Note]:
+    for key, values in columns.numbers.items():
+        read = partial(_taken, values)
+        slot = _varying(read, int(values.max(initial=0)))
+        yield _Note(read, 0, _annotation(packets.key(key), "int_value", slot))
+
+
+def _text_notes(columns: SliceColumns, packets: PacketStream) -> Iterator[_Note]:
+    iids = _interned(columns.names, columns.texts.values(), lambda text: packets.value(text) if text else 0)
+    for key, texts in columns.texts.items():
+        read = partial(_looked_up, iids, texts)
+        slot = _varying(read, int(iids.max(initial=0)))
+        yield _Note(read, 1, _annotation(packets.key(key), "string_value_iid", slot))
+
+
+def counter_packets(track_uuid: int, t_ns: Int64Array, values: NDArray[np.float64]) -> Iterator[bytes]:
+    """Yield framed packets with the values of a counter, in chunks."""
+    event = [
+        _number(TrackEvent, "type", TrackEvent.TYPE_COUNTER),
+        _number(TrackEvent, "track_uuid", track_uuid),
+        *_slot(TrackEvent, "double_counter_value", _Slot(partial(_taken, values), 8, is_fixed=True)),
+    ]
+    template = _Template(_packet(_varying(partial(_taken, t_ns), int(t_ns.max(initial=0))), event))
+    for first in range(0, len(t_ns), _CHUNK_EVENTS):
+        rows = np.arange(first, min(first + _CHUNK_EVENTS, len(t_ns)))
+        yield template.render(rows).tobytes()
 
 
 class _Template:
     """The bytes of a packet with holes in known places."""
 
     def __init__(self, parts: Sequence[_Part]) -> None:
-        self._slots: list[tuple[int, _Slot]] = []
+        self._slots: list[tuple[int, _Slot | _FlowSlot]] = []
         fixed = bytearray()
         for part in parts:
-            if isinstance(part, _Slot):
+            if isinstance(part, bytes):
+                fixed += part
+            else:
                 self._slots.append((len(fixed), part))
                 fixed += bytes(part.width)
-            else:
-                fixed += part
         self._bytes = np.frombuffer(bytes(fixed), np.uint8)
 
-    def render(self, values: Mapping[str, Int64Array]) -> NDArray[np.uint8]:
-        """Return one row of bytes for each row of values."""
-        count = len(next(iter(values.values())))
-        rows = np.tile(self._bytes, (count, 1))
+    def render(self, rows: Int64Array) -> NDArray[np.uint8]:
+        """Return the bytes of the packet for each of these rows of a table."""
+        filled = np.tile(self._bytes, (len(rows), 1))
         for offset, slot in self._slots:
-            column = values[slot.column]
-            filled = (
-                column.astype("<u8").view(np.uint8).reshape(count, 8)
-                if slot.fixed
-                else _padded(column, slot.width)
-            )
-            rows[:, offset : offset + slot.width] = filled
-        return rows
+            filled[:, offset : offset + slot.width] = slot.fill(rows)
+        return filled
+
+    def packets(self, rows: Int64Array) -> Packets:
+        """Return the packet of each of these rows."""
+        return self.render(rows).view(f"V{len(self._bytes)}").reshape(-1).astype(np.object_)
 
 
-def _padded(values: Int64Array, width: int) -> NDArray[np.uint8]:
+def _interned(
+    names: Sequence[str], columns: Iterable[Int64Array], intern: Callable[[str], int]
+) -> Int64Array:
+    """Return for each name its number in the trace, 0 for those that no column has."""
+    is_used = np.zeros(len(names), np.bool_)
+    for column in columns:
+        is_used[column] = True
+    numbers = np.zeros(len(names), np.int64)
+    for index in np.flatnonzero(is_used).tolist():
+        numbers[index] = intern(names[index])
+    return numbers
+
+
+def _taken(column: Column, rows: Int64Array) -> Column:
+    return column[rows]
+
+
+def _looked_up(numbers: Int64Array, index: Int64Array, rows: Int64Array) -> Int64Array:
+    return numbers[index[rows]]
+
+
+def _padded(values: Column, width: int) -> NDArray[np.uint8]:
     """Return varints of exactly `width` bytes; `values` must fit 7 x `width` bits."""
     out = np.empty((len(values), width), np.uint8)
     for byte in range(width):
@@ -189,15 +332,29 @@ def _padded(values: Int64Array, width: int) -> NDArray[np.uint8]:
     return out
 
 
-def _interleave(pieces: Sequence[tuple[Any, NDArray[np.uint8]]], count: int) -> bytes:
-    """Return the rows of all pieces one after another, each piece's rows at the places that it names."""
-    widest = max(rows.shape[1] for _, rows in pieces)
-    grid = np.empty((count, widest), np.uint8)
-    length = np.empty(count, np.int64)
-    for where, rows in pieces:
-        grid[where, : rows.shape[1]] = rows
-        length[where] = rows.shape[1]
-    return grid[np.arange(widest) < length[:, None]].tobytes()
+def _fixed(values: Column) -> NDArray[np.uint8]:
+    """Return the 8 bytes of each value, the lowest first."""
+    return values.astype(values.dtype.newbyteorder("<")).view(np.uint8).reshape(len(values), 8)
+
+
+def _varying(read: Callable[[Int64Array], Column], largest: int) -> _Slot:
+    """Return a place for numbers up to this one."""
+    return _Slot(read, len(varint(largest)))
+
+
+def _packet(time: _Slot, event: Sequence[_Part]) -> list[_Part]:
+    packet: list[_Part] = [
+        *_slot(TracePacket, "timestamp", time),
+        _number(TracePacket, "trusted_packet_sequence_id", SEQUENCE_ID),
+        _number(TracePacket, "sequence_flags", LATER_FLAGS),
+        *_message(TracePacket, "track_event", event),
+    ]
+    return _message(Trace, "packet", packet)
+
+
+def _annotation(key_iid: int, kind: str, slot: _Slot) -> list[_Part]:
+    parts = [_number(DebugAnnotation, "name_iid", key_iid), *_slot(DebugAnnotation, kind, slot)]
+    return _message(TrackEvent, "debug_annotations", parts)
 
 
 def _tag(message: Any, name: str, wire_type: int) -> bytes:
@@ -209,9 +366,12 @@ def _number(message: Any, name: str, value: int) -> bytes:
 
 
 def _slot(message: Any, name: str, slot: _Slot) -> list[_Part]:
-    return [_tag(message, name, _FIXED64 if slot.fixed else _VARINT), slot]
+    return [_tag(message, name, _FIXED64 if slot.is_fixed else _VARINT), slot]
 
 
 def _message(message: Any, name: str, parts: Sequence[_Part]) -> list[_Part]:
-    size = sum(part.width if isinstance(part, _Slot) else len(part) for part in parts)
+    size = sum(len(part) if isinstance(part, bytes) else part.width for part in parts)
     return [_tag(message, name, _BYTES) + varint(size), *parts]
+
+
+_FLOW_TAG = _tag(TrackEvent, "flow_ids", _FIXED64)

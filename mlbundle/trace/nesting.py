@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     Int64Array = NDArray[np.int64]
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 # Perfetto's importer drops what is deeper than 512.
 MAX_DEPTH = 500
 NO_PARENT = -1
+# Slices without parents that overlap may still hold others in so many lanes; in further ones each stands alone, or
+# the time would grow with the square of the slices.
+_HOLDING_LANES = 8
 
 
 class EventOrder(NamedTuple):
@@ -52,6 +57,32 @@ class _Sweep(NamedTuple):
         return bool((self.depth()[self.lasting] == self.begun_at_end - self.ended_at_end - 1).all())
 
 
+def nesting_order(start: Int64Array, end: Int64Array) -> Int64Array:
+    """Return the rows by start, at equal starts the longer first, at equal ends as they come; cheap if they are so."""
+    order = np.argsort(start, kind="stable")
+    starts, ends = start[order], end[order]
+    if ((starts[1:] == starts[:-1]) & (ends[1:] > ends[:-1])).any():
+        return np.lexsort((-end, start))
+    return order
+
+
+def parts(start: Int64Array, end: Int64Array, least: int) -> Iterator[Int64Array]:
+    """Yield all rows in nesting order, in parts of at least so many (but the last), cut where no slice is open.
+
+    No lane and no event of a part depends on another part.
+    """
+    order = nesting_order(start, end)
+    latest = np.maximum.accumulate(end[order])
+    cuts = np.flatnonzero(start[order[1:]] >= latest[:-1]) + 1
+    del latest
+    first = 0
+    while first < len(order):
+        at = int(np.searchsorted(cuts, first + least))
+        last = int(cuts[at]) if at < len(cuts) else len(order)
+        yield order[first:last]
+        first = last
+
+
 def event_order(start: Int64Array, end: Int64Array) -> EventOrder:
     """Return in which order begins and ends of slices that nest are to be written.
 
@@ -82,19 +113,19 @@ def assign_lanes(start: Int64Array, end: Int64Array, parent: Int64Array | None =
 
     `parent` holds row indices, each smaller than the row's own, or -1: a slice then lies in its parent's lane if
     it fits, and slices that are not parent and child never hold one another. Without it any slice may hold
-    another.
+    another, and each lies in the first lane where it nests.
     """
     sweep = _sweep(start, end)
     fits = sweep.nests() and int(sweep.depth().max(initial=0)) < MAX_DEPTH
     if fits and (parent is None or _parents_agree(sweep, parent)):
         return np.zeros(len(start), np.int64)
     if parent is None:
-        parent = _enclosing(sweep.order, start, end)
+        return _first_fit(sweep.order, start, end)
     return _spread(sweep.order, start, end, parent)
 
 
 def _sweep(start: Int64Array, end: Int64Array) -> _Sweep:
-    order = np.lexsort((-end, start))
+    order = nesting_order(start, end)
     starts, ends = start[order], end[order]
     lasting = ends > starts
     long_starts, long_ends = starts[lasting], ends[lasting]
@@ -127,28 +158,52 @@ def _parents_agree(sweep: _Sweep, parent: Int64Array) -> bool:
     return True
 
 
-def _enclosing(order: Int64Array, start: Int64Array, end: Int64Array) -> Int64Array:
-    """Return the row that holds each row; -1 for one that none holds or that overlaps one in part."""
-    parent = np.full(len(order), NO_PARENT, np.int64)
+class _SingleLanes:
+    """Lanes that hold one slice at a time; slices come in order of time."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+        self._free: list[int] = []
+        self._busy: list[tuple[int, int]] = []
+
+    def take(self, start: int, end: int) -> int:
+        """Return the first lane that is free, and keep it until the end."""
+        while self._busy and self._busy[0][0] <= start:
+            heapq.heappush(self._free, heapq.heappop(self._busy)[1])
+        lane = heapq.heappop(self._free) if self._free else self._first + len(self._busy)
+        heapq.heappush(self._busy, (end, lane))
+        return lane
+
+
+def _first_fit(order: Int64Array, start: Int64Array, end: Int64Array) -> Int64Array:
+    """Assign lanes row by row: the first where the row lies inside what is open there."""
     starts, ends = start.tolist(), end.tolist()
-    stack: list[int] = []
+    lane = [0] * len(starts)
+    holding: list[list[int]] = [[]]
+    others = _SingleLanes(_HOLDING_LANES)
     for row in order.tolist():
-        while stack and ends[stack[-1]] <= starts[row]:
-            stack.pop()
-        if stack and ends[row] > ends[stack[-1]]:
-            continue
-        if stack:
-            parent[row] = stack[-1]
-        stack.append(row)
-    return parent
+        begin, until = starts[row], ends[row]
+        for number, open_ends in enumerate(holding):
+            while open_ends and open_ends[-1] <= begin:
+                open_ends.pop()
+            if not open_ends or (until <= open_ends[-1] and len(open_ends) < MAX_DEPTH):
+                open_ends.append(until)
+                lane[row] = number
+                break
+        else:
+            if len(holding) < _HOLDING_LANES:
+                lane[row] = len(holding)
+                holding.append([until])
+            else:
+                lane[row] = others.take(begin, until)
+    return np.array(lane, np.int64)
 
 
 def _spread(order: Int64Array, start: Int64Array, end: Int64Array, parent: Int64Array) -> Int64Array:
     """Assign lanes row by row: into the parent where it is free, else into the first lane that is."""
     starts, ends, parents = start.tolist(), end.tolist(), parent.tolist()
     lane, depth, free_at = [-1] * len(starts), [0] * len(starts), starts.copy()
-    free: list[int] = []
-    busy: list[tuple[int, int]] = []
+    others = _SingleLanes(0)
     for row in order.tolist():
         above = parents[row]
         if (
@@ -159,9 +214,6 @@ def _spread(order: Int64Array, start: Int64Array, end: Int64Array, parent: Int64
             and depth[above] + 1 < MAX_DEPTH
         ):
             lane[row], depth[row], free_at[above] = lane[above], depth[above] + 1, ends[row]
-            continue
-        while busy and busy[0][0] <= starts[row]:
-            heapq.heappush(free, heapq.heappop(busy)[1])
-        lane[row] = heapq.heappop(free) if free else len(busy)
-        heapq.heappush(busy, (ends[row], lane[row]))
+        else:
+            lane[row] = others.take(starts[row], ends[row])
     return np.array(lane, np.int64)

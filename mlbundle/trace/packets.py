@@ -78,6 +78,7 @@ class PacketStream:
         self._names: dict[str, int] = {}
         self._categories: dict[str, int] = {}
         self._keys: dict[str, int] = {}
+        self._values: dict[str, int] = {}
         self._high = -1
         self._high_bytes = b""
         self._begin(clock)
@@ -144,6 +145,16 @@ class PacketStream:
     def key(self, text: str) -> int:
         """Return the number of a debug annotation's name."""
         return self._keys.get(text) or self._intern(self._keys, "debug_annotation_names", text)
+
+    def value(self, text: str) -> int:
+        """Return the number of a debug annotation's text."""
+        number = self._values.get(text)
+        if number is None:
+            number = self._values[text] = len(self._values) + 1
+            packet = self.packet()
+            packet.interned_data.debug_annotation_string_values.add(iid=number, str=clean(text).encode())
+            self.write(packet)
+        return number
 
     def _intern(self, table: dict[str, int], field: str, text: str) -> int:
         number = table[text] = len(table) + 1

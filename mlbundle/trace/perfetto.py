@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,8 +21,8 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import (
 )
 
 from mlbundle.files import replacing
-from mlbundle.trace.columns import LaneEncoder, SliceColumns
-from mlbundle.trace.nesting import MAX_DEPTH, assign_lanes
+from mlbundle.trace.columns import TrackEncoder, counter_packets
+from mlbundle.trace.nesting import MAX_DEPTH
 from mlbundle.trace.packets import (
     CLOCK_BOOTTIME,
     CLOCK_MONOTONIC,
@@ -36,6 +35,10 @@ from mlbundle.trace.packets import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from mlbundle.trace.columns import SliceColumns
 
 Value = str | int | float | bool
 
@@ -186,25 +189,26 @@ class TraceWriter:
         lane.closing.append(closing)
         self.slices_written += 1
 
-    def slices(self, track: Track, columns: SliceColumns) -> None:
+    def slices(self, track: Track, *tables: SliceColumns) -> None:
         """Write all slices of a track at once, in any order; nothing else may be written on that track.
 
-        Raises ValueError when the columns do not fit together or the track has events already.
+        Of several tables, what has the same times lies in a slice of an earlier table; parents are known only if each
+        table has them. Raises ValueError when the columns do not fit together or the track has events already.
         """
         lanes = self._lanes[track.uuid]
         if lanes.last_ns or lanes.lanes[0].known:
             raise ValueError(f"track {track.name!r} has events already")
-        columns.check()
+        for columns in tables:
+            columns.check()
         lanes.last_ns = _NEVER
-        lane_of = assign_lanes(columns.start_ns, columns.start_ns + columns.duration_ns, columns.parent)
-        encoder = LaneEncoder(columns, self._packets)
-        by_lane = np.argsort(lane_of, kind="stable")
-        bounds = np.searchsorted(lane_of[by_lane], np.arange(int(lane_of.max(initial=-1)) + 2))
-        for number, (first, last) in enumerate(pairwise(bounds.tolist())):
-            uuid = track.uuid if number == 0 else self._sibling(track)
-            for packets in encoder.encode(by_lane[first:last], uuid):
+        encoder = TrackEncoder(tables, self._packets)
+        uuids = {0: track.uuid}
+        for lane, rows in encoder.lanes():
+            if lane not in uuids:
+                uuids[lane] = self._sibling(track)
+            for packets in encoder.encode(rows, uuids[lane]):
                 self._packets.write_framed(packets)
-        self.slices_written += len(columns)
+            self.slices_written += len(rows)
 
     def instant(
         self,
@@ -236,6 +240,18 @@ class TraceWriter:
             event.double_counter_value = float(value)
         event.track_uuid = counter.uuid
         self._write_at(t_ns, self._packets.stamped(self._count))
+
+    def counts(self, counter: CounterTrack, t_ns: NDArray[np.int64], values: NDArray[np.float64]) -> int:
+        """Write values of a counter, in any order; return how many, as those that are not finite are left out.
+
+        Raises ValueError for a time before zero.
+        """
+        kept = np.isfinite(values)
+        if (t_ns < 0).any():
+            raise ValueError(f"a value of {counter.name!r} is from before zero")
+        for packets in counter_packets(counter.uuid, t_ns[kept], values[kept]):
+            self._packets.write_framed(packets)
+        return int(kept.sum())
 
     def snapshot(self, clocks: Mapping[str, int]) -> None:
         """Write what the clocks showed at one moment: `monotonic`, `realtime` and, where there is one, `boottime`."""
