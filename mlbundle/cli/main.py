@@ -54,6 +54,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Make and check a tree of results for MLPerf Inference, open division.",
     ),
     "trace": ("mlbundle.cli.trace", "Look into the trace of a run: a summary, Perfetto's UI, SQL, other formats."),
+    "tui": ("mlbundle_tui.command", "Choose, run and inspect in the terminal."),
     "doctor": ("mlbundle.cli.doctor", "Say what this machine is, what works, and what to do about the rest."),
     "config": ("mlbundle.cli.config", "Show the settings and where each value comes from."),
     "completion": ("mlbundle.cli.completion", "Print the completion script of a shell."),

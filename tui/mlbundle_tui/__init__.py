@@ -1,1 +1,1 @@
-"""The terminal UI of mlbundle; it holds no logic and calls `mlbundle.runs` as the command line does."""
+"""The terminal UI: choose, run, inspect. It holds no logic: it calls the functions that the command line calls."""

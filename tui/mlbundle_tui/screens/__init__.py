@@ -1,0 +1,1 @@
+"""The five sections, and the pages that open on top of them."""

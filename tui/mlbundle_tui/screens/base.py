@@ -1,0 +1,95 @@
+"""What all sections share: the bar with their names, the footer, and the command line that does the same."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.binding import Binding
+from textual.containers import Container
+from textual.screen import Screen
+from textual.widgets import Footer, Static
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+    from textual.widget import Widget
+
+    from mlbundle_tui.context import Context
+
+# Section -> key, title, `module:class`. A module is imported when its section is gone to.
+_SECTIONS = {
+    "bundles": ("1", "Bundles", "mlbundle_tui.screens.bundles:BundlesSection"),
+    "run": ("2", "Run", "mlbundle_tui.screens.run:RunSection"),
+    "runs": ("3", "Runs", "mlbundle_tui.screens.runs:RunsSection"),
+    "compare": ("4", "Compare", "mlbundle_tui.screens.compare:CompareSection"),
+    "machine": ("5", "Machine", "mlbundle_tui.screens.machine:MachineSection"),
+}
+
+
+class Section(Screen[None]):
+    """One of the five sections. Subclasses give `body` and `command_line`."""
+
+    name_of_section: ClassVar[str] = ""
+    BINDINGS: ClassVar = [
+        Binding("c", "copy_command", "Copy command", id="section.copy"),
+        Binding("f5", "refresh", "Refresh", show=False, id="section.refresh"),
+        Binding("question_mark,f1", "help", "Help", id="section.help"),
+    ]
+
+    def __init__(self, context: Context) -> None:
+        super().__init__()
+        self.context = context
+
+    @staticmethod
+    def make(name: str, context: Context) -> Section:
+        """Return the screen of a section."""
+        module, _, attribute = _SECTIONS[name][2].partition(":")
+        section: Section = getattr(importlib.import_module(module), attribute)(context)
+        return section
+
+    def compose(self) -> ComposeResult:
+        """Put the bar above and the footer below the body."""
+        yield Static(self._bar(), id="bar", markup=True)
+        with Container(id="body"):
+            yield from self.body()
+        yield Static("", id="command", markup=False)
+        yield Footer()
+
+    def body(self) -> ComposeResult:
+        """Yield the widgets of the section."""
+        raise NotImplementedError
+
+    def command_line(self) -> str:
+        """Return the command that does what would be done here now, empty for none."""
+        return ""
+
+    def show_command(self) -> None:
+        """Show the command line anew; call it when what is chosen has changed."""
+        self.query_one("#command", Static).update(self.command_line())
+
+    def action_copy_command(self) -> None:
+        """Copy the command line to the clipboard (OSC 52, over ssh as well)."""
+        line = self.command_line()
+        if line:
+            self.app.copy_to_clipboard(line)
+            self.notify(f"copied: {line}")
+
+    def action_refresh(self) -> None:
+        """Read everything anew."""
+
+    def action_help(self) -> None:
+        """Show the keys that work now."""
+        self.app.action_show_help_panel()
+
+    def _bar(self) -> str:
+        parts = []
+        for name, (key, title, _) in _SECTIONS.items():
+            text = f" {key} {title} "
+            parts.append(f"[reverse]{text}[/]" if name == self.name_of_section else text)
+        mark = "  [b]DEMO: recorded data[/]" if self.context.demo else ""
+        return "".join(parts) + mark
+
+
+def empty(text: str) -> Widget:
+    """Return what stands where there is nothing yet: it says what to press."""
+    return Static(text, classes="empty")

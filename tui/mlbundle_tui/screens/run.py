@@ -1,0 +1,20 @@
+"""The section Run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from mlbundle_tui.screens.base import Section, empty
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+
+
+class RunSection(Section):
+    """The section Run."""
+
+    name_of_section: ClassVar[str] = "run"
+
+    def body(self) -> ComposeResult:
+        """Yield the widgets of the section."""
+        yield empty("nothing here yet")

@@ -1,0 +1,1 @@
+"""Widgets of our own: charts, bars, and what shows a run that goes on."""
