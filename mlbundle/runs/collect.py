@@ -60,7 +60,9 @@ def write_trace(folder: Path, plan: RunPlan, findings: Findings, timeline: Timel
     # The trace is written inside the last phase: it ends, for the trace, where the clocks were read last.
     end_ns = timeline.clocks[1]["monotonic"]
     phases = [(name, start, end_ns if end is None else end) for name, start, end in timeline.phases]
-    profiled, measured = profiled_passes(timeline.profiles, spans, tables["layers"], tables["kernels"])
+    profiled, measured = profiled_passes(
+        folder, timeline.profiles, spans, (tables["layers"], tables["kernels"])
+    )
     write_timeline(
         folder / TRACE,
         host_phases=[phase for phase in phases if phase[0] not in WORKER_PHASES],

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from mlbundle.runs.profiles import ProfileFindings
     from mlbundle.trace.counters import SampleColumns
     from mlbundle.trace.profiled import ProfiledPass
     from mlbundle.trace.spans import SpanColumns
@@ -118,13 +117,15 @@ def _clocks(hello: Hello) -> dict[str, int]:
 def _profiles(
     folder: Path, seen: _Seen, spans: SpanColumns, offset_ns: int
 ) -> tuple[list[ProfiledPass], SpanColumns]:
-    from mlbundle.trace.tables import KERNELS, LAYERS
+    from mlbundle.trace.tables import KERNELS, LAYERS, empty_table
 
-    profiles: list[ProfileFindings] = []
+    # A profile that can't be believed may be why the run ended: what was measured before it is shown.
     with suppress(MlbundleError):
         profiles = read_profiles(folder, seen.results)
-    layers, kernels = (load_profiled(folder, profiles, kind, offset_ns) for kind in (LAYERS, KERNELS))
-    return profiled_passes(profiles, spans, layers, kernels)
+        layers = load_profiled(folder, profiles, LAYERS, offset_ns)
+        kernels = load_profiled(folder, profiles, KERNELS, offset_ns)
+        return profiled_passes(folder, profiles, spans, (layers, kernels))
+    return profiled_passes(folder, [], spans, (empty_table(LAYERS), empty_table(KERNELS)))
 
 
 def _samples(counters: list[Counter]) -> SampleColumns | None:

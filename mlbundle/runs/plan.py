@@ -216,6 +216,7 @@ def _job(plan: RunPlan, launch: Launch) -> Job:
             cpus=options.cpus,
             memory_bytes=options.memory_bytes,
             out_bytes=plan.limits.out_bytes,
+            hang_timeout_s=options.hang_timeout_s,
         ),
         seed=options.seed,
         paths=plan.runtime.paths(launch),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import ProtocolBroken
 from mlbundle.runs.measured import count, load_times, not_said
+from mlbundle.runtime.facts import capped
 from mlbundle.wire.passes import (
     KERNELS,
     LATENCIES,
@@ -43,6 +44,9 @@ class ProfileFindings:
 def read_profiles(folder: Path, results: Mapping[str, Result]) -> list[ProfileFindings]:
     """Return what the passes that profile said, in the order in which they ran. Raises ProtocolBroken."""
     found = [_read(folder, name, result.values) for name, result in results.items() if is_profile(name)]
+    # Rows are told apart by the number of their pass: no two have the same, whatever their kind.
+    if any(len(list(folder.glob(f"passes/{one.number:02d}-*"))) != 1 for one in found):
+        raise not_said("folder")
     if len({one.number for one in found}) != len(found):
         raise not_said("folder")
     return sorted(found, key=lambda one: one.number)
@@ -52,30 +56,50 @@ def load_profiled(
     folder: Path, profiles: Sequence[ProfileFindings], kind: TableKind, clock_offset_ns: int = 0
 ) -> Table:
     """Return the rows of a kind from all passes that profiled, on the host's clock. Raises ProtocolBroken."""
-    from mlbundle.trace.tables import load_table, merge_tables
+    from mlbundle.trace.tables import empty_table, load_table, merge_tables
 
     parts = []
     for profile in profiles:
         path = folder / profile.folder / {"layers": LAYERS, "kernels": KERNELS}[kind.name]
-        if not path.is_file():
-            continue
-        table = load_table(path, kind)
+        table = load_table(path, kind) if path.is_file() else empty_table(kind)
         if len(table) != profile.document[kind.name]:
             raise ProtocolBroken(f"the {kind.name} are not as many as the worker said", where=str(path))
+        _check_runs(table, profile, str(path))
         parts.append((profile.number, table.shifted(clock_offset_ns) if clock_offset_ns else table))
     return merge_tables(kind, parts)
 
 
+def _check_runs(table: Table, profile: ProfileFindings, where: str) -> None:
+    """Raise ProtocolBroken unless all rows are of queries that there were, and no two layers of a query are one."""
+    import numpy as np
+
+    if (table["run"] >= profile.document["queries"]).any():
+        raise ProtocolBroken(f"the {table.kind.name} are of queries that there were not", where=where)
+    if table.kind.name != "layers":
+        return
+    order = np.lexsort((table["index"], table["run"]))
+    run, index = table["run"][order], table["index"][order]
+    if ((run[1:] == run[:-1]) & (index[1:] == index[:-1])).any():
+        raise ProtocolBroken("two layers of a query have the same number", where=where)
+
+
 def profiled_passes(
-    profiles: Sequence[ProfileFindings], spans: SpanColumns, layers: Table, kernels: Table
+    folder: Path,
+    profiles: Sequence[ProfileFindings],
+    spans: SpanColumns,
+    tables: tuple[Table, Table],
 ) -> tuple[list[ProfiledPass], SpanColumns]:
-    """Return each pass that profiled with its own rows, and the spans of all other passes."""
+    """Return each pass that profiled with its own rows of layers and kernels, and the spans of what was measured.
+
+    What a profile that failed had sent before is in neither.
+    """
     import numpy as np
 
     from mlbundle.trace.profiled import ProfiledPass
     from mlbundle.trace.spans import select_spans
     from mlbundle.wire.columns import PASS
 
+    layers, kernels = tables
     passes = [
         ProfiledPass(
             level=profile.level,
@@ -85,7 +109,8 @@ def profiled_passes(
         )
         for profile in profiles
     ]
-    profiled = np.isin(spans.pass_number, [profile.number for profile in profiles])
+    numbers = [folder_number(f"passes/{path.name}") for path in folder.glob("passes/*-profile")]
+    profiled = np.isin(spans.pass_number, [number for number in numbers if number is not None])
     return passes, select_spans(spans, ~profiled)
 
 
@@ -130,6 +155,7 @@ def _read(folder: Path, name: str, values: Mapping[str, Any]) -> ProfileFindings
         "layers": count(values, "layers"),
         "kernels": count(values, "kernels"),
         "notes": _notes(values.get("notes")),
+        "facts": _facts(values.get("facts")),
     }
     if queries:
         document["profiled_p50_ns"] = _median(load_times(folder, f"{place}/{LATENCIES}", queries))
@@ -151,3 +177,9 @@ def _notes(value: Any) -> list[str]:
     if not all(isinstance(note, str) and len(note) <= _MOST_TEXT and note.isprintable() for note in value):
         raise not_said("notes")
     return value
+
+
+def _facts(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise not_said("facts")
+    return capped(value)

@@ -21,7 +21,7 @@ STRINGS = "strings"
 MAX_STRINGS = 65_536
 MAX_STRING_CHARACTERS = 1024
 _MAX_FILE_BYTES = 1 << 30
-_MAX_TABLE_BYTES = 64 << 20
+MAX_TABLE_BYTES = 64 << 20
 _MAX_HEADER_BYTES = 4096
 # What zipfile and NumPy raise for bytes that are not what they expect.
 UNREADABLE = (OSError, ValueError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
@@ -37,7 +37,7 @@ def read_arrays(
     if path.stat().st_size > _MAX_FILE_BYTES:
         raise ValueError(f"more than {_MAX_FILE_BYTES} bytes")
     names = (*required, *optional)
-    caps = dict.fromkeys(names, 8 * most_rows) | {STRINGS: _MAX_TABLE_BYTES}
+    caps = dict.fromkeys(names, 8 * most_rows) | {STRINGS: MAX_TABLE_BYTES}
     with zipfile.ZipFile(path) as archive:
         members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
         if len(members) != len(archive.infolist()) or not set(required) <= set(members) <= set(names):

@@ -14,7 +14,14 @@ import numpy as np
 
 from mlbundle.errors import ProtocolBroken
 from mlbundle.files import replacing
-from mlbundle.trace.arrays import MAX_STRING_CHARACTERS, STRINGS, UNREADABLE, read_arrays
+from mlbundle.trace.arrays import (
+    MAX_STRING_CHARACTERS,
+    MAX_STRINGS,
+    MAX_TABLE_BYTES,
+    STRINGS,
+    UNREADABLE,
+    read_arrays,
+)
 from mlbundle.wire.columns import (
     FLOPS_SOURCES,
     KERNEL_KINDS,
@@ -116,14 +123,20 @@ def load_table(path: Path, kind: TableKind) -> Table:
 def save_table(path: Path, table: Table) -> None:
     """Write a table, compressed; the file appears whole or not at all. Raises StorageFailed."""
     buffer = io.BytesIO()
-    arrays: dict[str, Any] = {STRINGS: np.array(table.strings or ("",), np.str_), **table.columns}
+    strings = table.strings or ("",)
+    # Every text has the room of the longest: those of several passes are cut to what is read again.
+    most = MAX_TABLE_BYTES // np.dtype("<U1").itemsize // len(strings)
+    arrays: dict[str, Any] = {STRINGS: np.array([text[:most] for text in strings], np.str_), **table.columns}
     np.savez_compressed(buffer, **arrays)
     with replacing(path) as stream:
         stream.write(buffer.getbuffer())
 
 
 def merge_tables(kind: TableKind, parts: Sequence[tuple[int, Table]]) -> Table:
-    """Return the rows of several passes as one table; each part comes with the number of its pass."""
+    """Return the rows of several passes as one table; each part comes with the number of its pass.
+
+    Raises ProtocolBroken for more texts than a table may have.
+    """
     table: dict[str, int] = {"": 0}
     columns: dict[str, list[Int64Array]] = {name: [] for name in (*kind.columns, PASS)}
     for number, part in parts:
@@ -133,6 +146,8 @@ def merge_tables(kind: TableKind, parts: Sequence[tuple[int, Table]]) -> Table:
         for name in kind.texts:
             columns[name].append(place[part[name]])
         columns[PASS].append(np.full(len(part), number, np.int64))
+    if len(table) > MAX_STRINGS:
+        raise ProtocolBroken(f"the {kind.name} have more than {MAX_STRINGS} texts")
     joined = {name: np.concatenate([np.empty(0, np.int64), *each]) for name, each in columns.items()}
     return Table(kind, tuple(table), joined)
 

@@ -13,6 +13,7 @@ from typing import Any, Mapping
 SCHEMA = "mlbundle/job/v1"
 ASSETS_IN_CONTAINER = "/mlbundle/assets"
 WORKER_IN_CONTAINER = "/mlbundle/worker.pyz"
+HANG_TIMEOUT_S = 120.0
 TRACE_LEVELS = ("none", "model", "framework", "system", "full")
 
 
@@ -38,12 +39,16 @@ class ModelJob:
 
 @dataclass(frozen=True)
 class LimitsJob:
-    """What the worker may use; `cpus` empty means: no pinning."""
+    """What the worker may use; `cpus` empty means: no pinning.
+
+    `hang_timeout_s` is how long the host waits for a silent worker.
+    """
 
     threads: int = 1
     cpus: tuple[int, ...] = ()
     memory_bytes: int = 2 << 30
     out_bytes: int = 1 << 30
+    hang_timeout_s: float = HANG_TIMEOUT_S
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,7 @@ def job_from_document(document: Mapping[str, Any]) -> Job:
                 cpus=tuple(int(cpu) for cpu in limits["cpus"]),
                 memory_bytes=int(limits["memory_bytes"]),
                 out_bytes=int(limits["out_bytes"]),
+                hang_timeout_s=float(limits.get("hang_timeout_s", HANG_TIMEOUT_S)),
             ),
             seed=int(document["seed"]),
             paths=dict(document["paths"]),

@@ -18,6 +18,7 @@ from mlbundle.worker.memory import as_shortage, out_of_memory
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
+PROFILE_FAILED = "profile-failed"
 
 
 def main(pass_name: str, folders: int) -> int:
@@ -65,7 +66,7 @@ def _failed(error: Exception, pass_name: str, job: Job, emitter: Emitter) -> int
 def profile_failed(pass_name: str, why: str) -> events.Warned:
     """Return what is said of a profile that could not be made."""
     return events.Warned(
-        reference="profile-failed",
+        reference=PROFILE_FAILED,
         message="{}: {}".format(pass_name, why)[:MAX_TEXT],
         hint="what was measured stands; the trace is without what this pass would have seen, and worker.log says more",
     )

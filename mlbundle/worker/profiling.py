@@ -2,14 +2,20 @@
 
 `profile:framework`, `profile:system`, `profile:serial`. No result is taken from it. The ratio of the two medians says
 what the profiler itself costs.
+
+A profiler may be a bundle's, and any may fail: whatever it does costs the profile and not the run. What it raises is
+told, a process that it forked ends, and where it hangs this process ends before the host gives up on the worker.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import io
 import itertools
+import json
 import os
 import time
+from contextlib import contextmanager
 from typing import Any, Callable, Iterator, Sequence
 
 import numpy as np
@@ -24,8 +30,18 @@ from mlbundle.worker.errors import bundle_error
 from mlbundle.worker.loading import find_in_file
 from mlbundle.worker.passes import peak_memory_bytes
 from mlbundle.worker.pipeline.build import add_batch_axis
-from mlbundle.worker.profilers.base import SERIAL, Profile, Profiler, Run, Runs, realtime_offset_ns
-from mlbundle.worker.said import facts_of
+from mlbundle.worker.profilers.base import (
+    MOST_NOTES,
+    SERIAL,
+    Profile,
+    Profiler,
+    Run,
+    Runs,
+    realtime_offset_ns,
+)
+from mlbundle.worker.profilers.rows import printable
+from mlbundle.worker.profilers.settle import settle
+from mlbundle.worker.said import facts_of, plain_facts
 from mlbundle.worker.scenarios.loop import quiet_interpreter
 from mlbundle.worker.session import Session
 from mlbundle.worker.spans import SpanRecorder
@@ -37,6 +53,10 @@ WARM_UP_NS = 300_000_000
 LEAST_WARM_UPS = 3
 MOST_SAMPLES = 16
 _PROGRESS_NS = 500_000_000
+# Of the time that the host waits: this process ends before it does.
+_PATIENCE = 0.75
+_MOST_FACTS_BYTES = 64 << 10
+_STDERR = 2
 
 
 def run(job: Job, emitter: Emitter, name: str) -> None:
@@ -44,25 +64,67 @@ def run(job: Job, emitter: Emitter, name: str) -> None:
     level = name.partition(":")[2]
     if level == SERIAL:
         os.environ["CUDA_LAUNCH_BLOCKING"] = "1"
+    watched = _Watched(job, emitter)
     emitter.phase("profile", "begun")
-    plain = Session(job)
-    batches = _batches(plain)
+    try:
+        _send(emitter, name, _find(job, level, watched))
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+        emitter.phase("profile", "done")
+
+
+def _find(job: Job, level: str, watched: _Watched) -> _Findings:
+    watched.alive()
+    plain_session = Session(job)
+    batches = _batches(plain_session)
     with quiet_interpreter():
-        unprofiled = _unprofiled(plain, batches, emitter)
-    plain.close()
-    profiler = _profiler(job, level)
+        unprofiled = _unprofiled(plain_session, batches, watched)
+    plain_session.close()
+    watched.alive()
+    with _profilers_fault():
+        profiler = _profiler(job, level)
     if profiler is None:
-        emitter.event(
+        watched.emitter.event(
             events.Warned(
                 reference="no-profiler",
                 message="the predictor has no profiler: the trace has no layers",
                 hint="docs/tracing.md says how a predictor gets one",
             )
         )
-        _send(emitter, name, _Findings(unprofiled, [], Profile()))
-        return
-    findings = _profiled(job, profiler, unprofiled, emitter)
-    _send(emitter, name, findings)
+        return _Findings(unprofiled, [], Profile())
+    with _profilers_fault():
+        return _profiled(job, profiler, unprofiled, watched)
+
+
+class _Watched:
+    """Tells the host that we are alive, and ends this process, with all its stacks on stderr, when we no longer are.
+
+    A profiler may hang in native code that holds the interpreter: the watch is a thread that does not need it.
+    """
+
+    def __init__(self, job: Job, emitter: Emitter) -> None:
+        self.emitter = emitter
+        self._patience_s = max(0.1, _PATIENCE * job.limits.hang_timeout_s)
+
+    def alive(self, done: int = 0, total: int | None = None, eta_s: float | None = None) -> None:
+        """Say how many queries are done, and watch from now on."""
+        faulthandler.dump_traceback_later(self._patience_s, exit=True, file=_STDERR)
+        self.emitter.event(
+            events.Progress(phase="profile", done=done, total=total, unit="queries", eta_s=eta_s)
+        )
+
+
+@contextmanager
+def _profilers_fault() -> Iterator[None]:
+    """Turn an exit into an error, and end a process that the code inside has forked."""
+    here = os.getpid()
+    try:
+        yield
+    except SystemExit as error:
+        raise bundle_error("profiler-failed", "the profiler wanted to exit ({})".format(error)) from error
+    finally:
+        if os.getpid() != here:
+            os._exit(1)
 
 
 class _Findings:
@@ -91,7 +153,7 @@ def _batches(session: Session) -> list[Any]:
     return [session.prepare(add_batch_axis([session.pipeline.prepare(number)])) for number in samples]
 
 
-def _warm_up(call: Callable[[Any], Any], batches: Iterator[Any]) -> int:
+def _warm_up(call: Callable[[Any], Any], batches: Iterator[Any], watched: _Watched) -> int:
     """Call until some time has gone; returns the median time of the later half of the calls in ns."""
     begun = time.monotonic_ns()
     took_ns: list[int] = []
@@ -99,39 +161,47 @@ def _warm_up(call: Callable[[Any], Any], batches: Iterator[Any]) -> int:
         start = time.monotonic_ns()
         call(next(batches))
         took_ns.append(time.monotonic_ns() - start)
+        if took_ns[-1] > _PROGRESS_NS:
+            watched.alive()
     late = sorted(took_ns[len(took_ns) // 2 :])
     return max(1, late[len(late) // 2])
 
 
-def _unprofiled(session: Session, batches: Sequence[Any], emitter: Emitter) -> list[int]:
+def _unprofiled(session: Session, batches: Sequence[Any], watched: _Watched) -> list[int]:
     predict, handle = session.predictor.predict, session.handle
 
     def call(batch: Any) -> Any:
         return predict(handle, batch)
 
     order = itertools.cycle(batches)
+    watched.alive()
     with session.blamed():
-        wanted = _runs_for(_warm_up(call, order))
-        runs = _timed(call, order, wanted, emitter)
+        wanted = _runs_for(_warm_up(call, order, watched))
+        runs = _timed(call, order, wanted, watched)
     return [run.end_ns - run.start_ns for run in runs]
 
 
-def _profiled(job: Job, profiler: Profiler, unprofiled: Sequence[int], emitter: Emitter) -> _Findings:
+def _profiled(job: Job, profiler: Profiler, unprofiled: Sequence[int], watched: _Watched) -> _Findings:
     session = Session(job, profile=dict(profiler.settings()))
     profiler.attach(session.predictor, session.handle)
+    watched.alive()
     order = itertools.cycle(_batches(session))
     call = profiler.caller(session.predictor.predict, session.handle)
     profile = Profile()
     with quiet_interpreter():
-        wanted = _runs_for(_warm_up(call, order))
+        wanted = _runs_for(_warm_up(call, order, watched))
         most = profiler.most_runs()
-        wanted = wanted if most is None else min(wanted, most)
+        wanted = wanted if most is None else min(wanted, int(most))
         if wanted < 1:
             raise bundle_error("profile-too-large", "one query makes more events than the profiler keeps")
+        watched.alive()
         profiler.begin()
-        runs = _timed(call, order, wanted, emitter)
+        runs = _timed(call, order, wanted, watched)
+        watched.alive(wanted, wanted)
         profiler.end()
     profiler.read(Runs(runs), profile)
+    watched.alive(wanted, wanted)
+    settle(profile, runs)
     profile.facts.setdefault("framework", facts_of(session.handle))
     session.close()
     return _Findings(unprofiled, runs, profile)
@@ -141,7 +211,7 @@ def _runs_for(latency_ns: int) -> int:
     return max(LEAST_RUNS, min(MOST_RUNS, BUDGET_NS // latency_ns))
 
 
-def _timed(call: Callable[[Any], Any], order: Iterator[Any], wanted: int, emitter: Emitter) -> list[Run]:
+def _timed(call: Callable[[Any], Any], order: Iterator[Any], wanted: int, watched: _Watched) -> list[Run]:
     """Return so many queries; between them clocks are read and signs of life are given."""
     clock, told = time.monotonic_ns, time.monotonic_ns()
     runs = []
@@ -152,21 +222,25 @@ def _timed(call: Callable[[Any], Any], order: Iterator[Any], wanted: int, emitte
         end = clock()
         runs.append(Run(number, start, end, offset_ns))
         if end - told > _PROGRESS_NS:
-            told = end
-            emitter.event(
-                events.Progress(
-                    phase="profile",
-                    done=number + 1,
-                    total=wanted,
-                    unit="queries",
-                    eta_s=(wanted - number - 1) * (end - runs[0].start_ns) / (number + 1) / 1e9,
-                )
-            )
+            told, done = end, number + 1
+            watched.alive(done, wanted, (wanted - done) * (end - runs[0].start_ns) / done / 1e9)
     return runs
 
 
 def _send(emitter: Emitter, name: str, found: _Findings) -> None:
     folder, profile = emitter.folder("profile"), found.profile
+    # Made before anything is sent: what can't be said leaves no files behind.
+    values = {
+        "folder": folder,
+        "level": name.partition(":")[2],
+        "queries": len(found.runs),
+        "unprofiled_queries": len(found.unprofiled_ns),
+        "layers": profile.layers,
+        "kernels": profile.kernels,
+        "notes": [printable(str(note)) for note in list(profile.notes)[:MOST_NOTES]],
+        "facts": _facts(profile),
+        "peak_memory_bytes": peak_memory_bytes(),
+    }
     emitter.file("{}/{}".format(folder, UNPROFILED), _npy(found.unprofiled_ns))
     emitter.file("{}/{}".format(folder, LATENCIES), _npy([r.end_ns - r.start_ns for r in found.runs]))
     spans = SpanRecorder(enabled=True)
@@ -176,19 +250,13 @@ def _send(emitter: Emitter, name: str, found: _Findings) -> None:
         emitter.file("{}/{}".format(folder, LAYERS), profile.layers_bytes())
     if profile.kernels:
         emitter.file("{}/{}".format(folder, KERNELS), profile.kernels_bytes())
-    values = {
-        "folder": folder,
-        "level": name.partition(":")[2],
-        "queries": len(found.runs),
-        "unprofiled_queries": len(found.unprofiled_ns),
-        "layers": profile.layers,
-        "kernels": profile.kernels,
-        "notes": profile.notes,
-        "facts": profile.facts,
-        "peak_memory_bytes": peak_memory_bytes(),
-    }
     emitter.event(events.Result(pass_kind=name, values=values))
-    emitter.phase("profile", "done")
+
+
+def _facts(profile: Profile) -> dict[str, Any]:
+    """Return the facts as JSON values; none where they are too many."""
+    facts = plain_facts(profile.facts, "a profile")
+    return facts if len(json.dumps(facts)) <= _MOST_FACTS_BYTES else {}
 
 
 def _npy(latencies_ns: Sequence[int]) -> bytes:

@@ -16,10 +16,13 @@ def facts_of(handle: Any) -> dict[str, Any]:
     Raises TypeError where they are no dictionary.
     """
     facts = getattr(handle, "facts", None)
-    if facts is None:
-        return {}
+    return {} if facts is None else plain_facts(facts, "a handle")
+
+
+def plain_facts(facts: Any, whose: str) -> dict[str, Any]:
+    """Return facts as JSON values. Raises TypeError where they are no dictionary."""
     if not isinstance(facts, dict):
-        raise TypeError("the facts of a handle are a dictionary, not a {}".format(type(facts).__name__))
+        raise TypeError("the facts of {} are a dictionary, not a {}".format(whose, type(facts).__name__))
     return {_text(name): _plain(value, 1) for name, value in list(facts.items())[:MOST_ITEMS]}
 
 

@@ -23,7 +23,7 @@ from mlbundle.wire.clocks import clock_snapshot
 from mlbundle.wire.job import Job, JobError, job_from_document
 from mlbundle.wire.passes import folder_number, is_profile, passes_of
 from mlbundle.worker import memory
-from mlbundle.worker.child import profile_failed
+from mlbundle.worker.child import PROFILE_FAILED, profile_failed
 from mlbundle.worker.emit import Emitter, claim_standard_streams
 from mlbundle.worker.errors import EXIT_COMPLETED, EXIT_OF_FAULT
 from mlbundle.worker.surroundings import surroundings
@@ -75,7 +75,7 @@ class _Host:
 
 class _Relay:
     """Passes on what the children say; `folders` is how many folders of passes their files named so far, `in_file`
-    whether the last of them ended in the middle of a file.
+    whether the last of them ended in the middle of a file, `concluded` whether it told a result, or why there is none.
 
     `ended_fd` is what wakes us when a child ends: the child's end of its pipe may outlive it, for what it has forked
     holds it, too.
@@ -85,6 +85,7 @@ class _Relay:
         self.emitter = emitter
         self.folders = 0
         self.in_file = False
+        self.concluded = False
         self._host = host
         self._ended_fd = ended_fd
 
@@ -94,7 +95,7 @@ class _Relay:
         child_fd = child.stdout.fileno()
         read_fd, ended_fd = self._host.read_fd, self._ended_fd
         decoder = frames.FrameDecoder()
-        told = ended = False
+        told = ended = self.concluded = False
         while True:
             left_s = self._host.left_s()
             ready, _, _ = select.select([child_fd, read_fd, ended_fd], [], [], 0 if ended else left_s)
@@ -121,7 +122,16 @@ class _Relay:
         if frame.kind == frames.FILE_BEGIN:
             number = folder_number(str(frame.document().get("name")))
             self.folders = max(self.folders, -1 if number is None else number + 1)
-        return frame.kind == frames.EVENT and frame.document().get("kind") == events.Failed.kind
+        if frame.kind != frames.EVENT:
+            return False
+        said = frame.document()
+        self.concluded = self.concluded or _concludes(said)
+        return said.get("kind") == events.Failed.kind
+
+
+def _concludes(said: dict[str, Any]) -> bool:
+    """Return whether an event tells what came of a pass: a result, or why a profile has none."""
+    return said.get("kind") == events.Result.kind or said.get("reference") == PROFILE_FAILED
 
 
 def main() -> int:
@@ -207,20 +217,34 @@ def _run_pass(name: str, job: Job, job_payload: bytes, relay: _Relay) -> int:
         status = child.wait()
     except frames.FrameError as error:
         message = "the {} pass wrote into the protocol: {}".format(name, error)
+        if _may_go_on(name, relay):
+            return _go_on_without(name, message, relay)
         emitter.event(events.Failed(reference="protocol-garbled", message=message, fault="bundle"))
         return EXIT_OF_FAULT["bundle"]
     finally:
         if child.poll() is None:
             child.kill()
             child.wait()
+    if _may_go_on(name, relay) and not told:
+        return _go_on_without(name, _crash_event(name, job, status, kills_before).message, relay)
     if status != EXIT_COMPLETED and not told:
         failed = _crash_event(name, job, status, kills_before)
-        if is_profile(name) and not relay.in_file:
-            emitter.event(profile_failed(name, failed.message))
-            return EXIT_COMPLETED
         emitter.event(failed)
         return EXIT_OF_FAULT[failed.fault]
     return status if status >= 0 else EXIT_OF_FAULT["framework"]
+
+
+def _may_go_on(name: str, relay: _Relay) -> bool:
+    """Return whether a pass that ended, however it did, ends no run: one that profiles, and left no half of a file."""
+    return is_profile(name) and not relay.in_file
+
+
+def _go_on_without(name: str, why: str, relay: _Relay) -> int:
+    """Say why there is no profile, unless it was told, or there is one; returns the exit status of the pass."""
+    if not relay.concluded:
+        relay.emitter.event(profile_failed(name, why))
+        relay.emitter.phase("profile", "done")
+    return EXIT_COMPLETED
 
 
 def _wake_at_end_of_child() -> int:

@@ -7,20 +7,16 @@ else.
 
 from __future__ import annotations
 
-import io
 import time
 from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
-import numpy as np
-
 from mlbundle.wire import columns
+from mlbundle.worker.profilers.rows import Rows, printable
 
 FRAMEWORK, SYSTEM, SERIAL = "framework", "system", "serial"
-# What a table of names may hold; longer ones are cut, as nobody can read them.
-MOST_NAME_CHARACTERS = 1000
-MOST_STRINGS = 60_000
+MOST_NOTES = 32
 
 
 @dataclass(frozen=True)
@@ -73,96 +69,58 @@ class Profile:
     """What was seen: rows of layers and of kernels, facts about the profiler, and notes about what is missing."""
 
     def __init__(self) -> None:
-        self._layers = _Rows(columns.LAYER_NUMBERS, columns.LAYER_TEXTS)
-        self._kernels = _Rows(columns.KERNEL_NUMBERS, columns.KERNEL_TEXTS)
+        self.layer_rows = Rows(
+            columns.LAYER_NUMBERS,
+            columns.LAYER_TEXTS,
+            ("run", "index", "name", "start_ns", "duration_ns"),
+            {"flops_source": columns.FLOPS_SOURCES},
+        )
+        self.kernel_rows = Rows(
+            columns.KERNEL_NUMBERS,
+            columns.KERNEL_TEXTS,
+            ("run", "name", "kind", "start_ns", "duration_ns"),
+            {"kind": columns.KERNEL_KINDS},
+        )
         self.facts: dict[str, Any] = {}
         self.notes: list[str] = []
 
     @property
     def layers(self) -> int:
         """How many layers there are, over all queries."""
-        return len(self._layers)
+        return len(self.layer_rows)
 
     @property
     def kernels(self) -> int:
         """How many kernels there are, over all queries."""
-        return len(self._kernels)
+        return len(self.kernel_rows)
 
     def add_layer(self, **values: int | str) -> None:
         """Add a row of `mlbundle.wire.columns.LAYER_*`; what is left out is not known.
 
-        `run`, `index`, `name`, `start_ns` and `duration_ns` are wanted.
+        `run`, `index`, `name`, `start_ns` and `duration_ns` are wanted. Raises TypeError or ValueError.
         """
-        self._layers.add(values)
+        self.layer_rows.add(values)
 
     def add_kernel(self, **values: int | str) -> None:
         """Add a row of `mlbundle.wire.columns.KERNEL_*`; what is left out is not known.
 
-        `run`, `name`, `kind`, `start_ns` and `duration_ns` are wanted.
+        `run`, `name`, `kind`, `start_ns` and `duration_ns` are wanted. Raises TypeError or ValueError.
         """
-        self._kernels.add(values)
+        self.kernel_rows.add(values)
 
     def note(self, text: str) -> None:
         """Say once what a reader of the profile has to know."""
-        if text not in self.notes and len(self.notes) < 32:
-            self.notes.append(text[:MOST_NAME_CHARACTERS])
+        text = printable(text)
+        if text not in self.notes and len(self.notes) < MOST_NOTES:
+            self.notes.append(text)
 
     def layers_bytes(self) -> bytes:
         """Return the layers as an `.npz`."""
-        return self._layers.to_bytes()
+        return self.layer_rows.to_bytes()
 
     def kernels_bytes(self) -> bytes:
         """Return the kernels as an `.npz`."""
-        return self._kernels.to_bytes()
-
-
-class _Rows:
-    """Rows as lists, columns at the end. What does not fit the file is cut, or left out and counted."""
-
-    def __init__(self, numbers: Sequence[str], texts: Sequence[str]) -> None:
-        self._numbers, self._texts = numbers, texts
-        self._columns: dict[str, list[int]] = {name: [] for name in (*numbers, *texts)}
-        self._strings: dict[str, int] = {"": 0}
-        self.left_out = 0
-
-    def __len__(self) -> int:
-        return len(self._columns[self._numbers[0]])
-
-    def add(self, values: Mapping[str, int | str]) -> None:
-        unknown = values.keys() - self._columns.keys()
-        if unknown:
-            raise TypeError("no such column: {}".format(", ".join(sorted(unknown))))
-        if len(self) >= columns.MAX_ROWS:
-            self.left_out += 1
-            return
-        for name in self._numbers:
-            value = int(values.get(name, columns.UNKNOWN))
-            self._columns[name].append(value if -(1 << 62) < value < 1 << 62 else columns.UNKNOWN)
-        for name in self._texts:
-            self._columns[name].append(self._intern(str(values.get(name, ""))))
-
-    def _intern(self, text: str) -> int:
-        known = self._strings.get(text)
-        if known is not None:
-            return known
-        text = _printable(text)
-        if len(self._strings) >= MOST_STRINGS:
-            return self._strings.get(text, 0)
-        return self._strings.setdefault(text, len(self._strings))
-
-    def to_bytes(self) -> bytes:
-        buffer = io.BytesIO()
-        arrays: dict[str, Any] = {columns.STRINGS: np.array(list(self._strings), np.str_)}
-        for name, values in self._columns.items():
-            arrays[name] = np.array(values, np.int64)
-        np.savez_compressed(buffer, **arrays)
-        return buffer.getvalue()
-
-
-def _printable(text: str) -> str:
-    """Return a name without what can't be shown, and cut where it is too long."""
-    text = text[:MOST_NAME_CHARACTERS]
-    return text if text.isprintable() else "".join(c if c.isprintable() else "\ufffd" for c in text)
+        return self.kernel_rows.to_bytes()
 
 
 class Profiler:

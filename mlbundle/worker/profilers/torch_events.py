@@ -11,7 +11,8 @@ import json
 from bisect import bisect_right
 from typing import Any, Callable, Iterable, Iterator, Sequence
 
-from mlbundle.worker.profilers.base import MOST_NAME_CHARACTERS, Run, Runs
+from mlbundle.worker.profilers.base import Run, Runs
+from mlbundle.worker.profilers.rows import MOST_NAME_CHARACTERS
 
 MOST_EVENTS = 2_000_000
 # Of the profiler's record scopes: calls of operators; others are marks of functions and of users.

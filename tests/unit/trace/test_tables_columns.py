@@ -14,7 +14,8 @@ from table_samples import kernels_of, layers_of
 from mlbundle.errors import ProtocolBroken
 from mlbundle.trace.tables import KERNELS, LAYERS, load_table, merge_tables, save_table
 from mlbundle.wire import columns
-from mlbundle.worker.profilers.base import MOST_NAME_CHARACTERS, MOST_STRINGS, Profile, Run, Runs, shape_text
+from mlbundle.worker.profilers.base import Profile, Run, Runs, shape_text
+from mlbundle.worker.profilers.rows import MOST_NAME_CHARACTERS, MOST_STRINGS
 
 LAYER = {"run": 0, "index": 1, "name": "conv", "start_ns": 5, "duration_ns": 7}
 KERNEL = {"run": 0, "name": "gemm", "kind": "kernel", "start_ns": 5, "duration_ns": 7}
@@ -74,6 +75,20 @@ def test_more_names_than_a_table_holds_are_left_empty(tmp_path: Path) -> None:
     assert (names[5], names[-1]) == ("n5", "")
 
 
+def test_a_row_without_what_it_can_not_be_without_is_a_mistake_of_the_profiler() -> None:
+    with pytest.raises(TypeError, match="a row lacks duration_ns, start_ns"):
+        Profile().add_layer(run=0, index=0, name="conv")
+
+
+def test_long_names_fit_the_table_however_many_there_are(tmp_path: Path) -> None:
+    profile = Profile()
+    for number in range(MOST_STRINGS):
+        profile.add_layer(**{**LAYER, "name": f"{number:5} {'x' * MOST_NAME_CHARACTERS}"})
+    (tmp_path / "l.npz").write_bytes(profile.layers_bytes())
+    names = load_table(tmp_path / "l.npz", LAYERS).texts("name")
+    assert names[-2].startswith(f"{MOST_STRINGS - 2:5} xxx")
+
+
 @pytest.mark.parametrize(
     ("column", "value", "why"),
     [
@@ -97,8 +112,15 @@ def test_a_value_that_can_not_be_is_refused(tmp_path: Path, column: str, value: 
 
 
 def test_a_kernel_of_a_kind_that_there_is_not_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="kind is one of 'kernel', 'copy', 'operator'"):
+        Profile().add_kernel(**{**KERNEL, "kind": "prank"})
+    profile = Profile()
+    profile.add_kernel(**KERNEL)
+    arrays = arrays_of(profile.kernels_bytes())
+    arrays["strings"][arrays["kind"][0]] = "prank"
+    np.savez(tmp_path / "k.npz", **arrays)
     with pytest.raises(ProtocolBroken, match="kind is one of 'kernel', 'copy', 'operator'"):
-        kernels_of(tmp_path / "k.npz", {**KERNEL, "kind": "prank"})
+        load_table(tmp_path / "k.npz", KERNELS)
 
 
 @pytest.mark.parametrize("change", ["float", "missing", "extra", "shorter", "text that can't be shown"])
