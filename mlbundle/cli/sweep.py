@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlbundle.cli import output, units
+from mlbundle.cli import output
 from mlbundle.cli.network import network, network_options
 from mlbundle.cli.params import BYTES, SECONDS, complete_reference
 from mlbundle.cli.scenario import scenario_arguments
+from mlbundle.cli.sweep_views import about, cell_document, counted, outcome_text, show_plan, show_results
 from mlbundle.errors import EXIT_ENVIRONMENT, EXIT_NO, EXIT_RUN_FAILED, EXIT_YES, UsageError
 from mlbundle.wire.scenarios import COUNT, COUNTS, NUMBER, SCENARIOS, WARM_UP
 from mlbundle.wire.scenarios import SECONDS as SECONDS_KIND
@@ -23,12 +24,10 @@ if TYPE_CHECKING:
     from mlbundle.config import Settings
     from mlbundle.runs.sweep_axes import Matrix
     from mlbundle.runs.sweep_drive import Progress
-    from mlbundle.runs.sweep_estimate import Estimate
     from mlbundle.runs.sweep_plan import SweepPlan
-    from mlbundle.runs.sweep_state import CellState, SweepFolder
+    from mlbundle.runs.sweep_state import SweepFolder
 
 _LISTS = frozenset({SECONDS_KIND, WARM_UP, NUMBER, COUNT, COUNTS})
-_SHOWN_CELLS = 200
 _LEFT = "left"
 
 
@@ -101,10 +100,12 @@ def run(reference: str, output_format: str, yes: bool, dry_run: bool, **chosen: 
     if dry_run and output_format == "json":
         output.document(plan.to_document())
         return EXIT_YES
-    _show_plan(plan, output_format if dry_run else "table", dry_run=dry_run)
+    show_plan(plan, output_format if dry_run else "table", dry_run=dry_run)
     if dry_run:
         return EXIT_YES
-    _ask(plan, yes=yes, interactive=output_format != "json" and sys.stdin.isatty())
+    if not _agreed(plan, yes=yes, interactive=output_format != "json" and sys.stdin.isatty()):
+        output.narrate("nothing was run")
+        return EXIT_YES
     keep_bundle(matrix, plan, settings, reach, report=output.narrate)
     folder = new_sweep(settings, plan, ["mlbundle", *sys.argv[1:]])
     return _drive(folder, plan, settings, output_format)
@@ -165,11 +166,11 @@ def show(sweep: str, only_plan: bool, output_format: str) -> None:
     folder = find_sweep(load_settings(), sweep)
     plan = folder.plan()
     if not only_plan:
-        _show_results(folder, plan, output_format)
+        show_results(folder, plan, output_format)
     elif output_format == "json":
         output.document(plan.to_document())
     else:
-        _show_plan(plan, output_format, dry_run=True)
+        show_plan(plan, output_format, dry_run=True)
 
 
 @command.command("rm")
@@ -252,54 +253,35 @@ def _refuse_options(chosen: dict[str, Any]) -> None:
         )
 
 
-def _ask(plan: SweepPlan, *, yes: bool, interactive: bool) -> None:
+def _agreed(plan: SweepPlan, *, yes: bool, interactive: bool) -> bool:
+    """Return whether the cells are to be run. Raises UsageError where nobody can be asked."""
     if yes:
-        return
+        return True
     if not interactive:
         raise UsageError(
-            f"{len(plan.cells)} cell(s) would be run", hint="say --yes, or --dry-run to see the cells alone"
+            f"{counted(plan)} would be run", hint="say --yes, or --dry-run to see the cells alone"
         )
-    click.confirm(f"Run {len(plan.cells)} cell(s)?", abort=True, err=True)
-
-
-def _show_plan(plan: SweepPlan, output_format: str, *, dry_run: bool) -> None:
-    """Show the cells: as the result of a dry run, else as narration before what follows."""
-    from mlbundle.runs.sweep_plan import command_text
-
-    axes = plan.axes
-    rounds = ["round"] if plan.rounds > 1 else []
-    rows = [
-        [cell.number, *([cell.round] if rounds else []), *(cell.values.get(name, "") for name in axes)]
-        for cell in plan.cells
-    ]
-    text = f"{_count(len(plan.cells))} of {plan.name}:{plan.version}, {_about(plan.estimate)}"
-    if dry_run:
-        rows = [[*row, command_text(cell)] for row, cell in zip(rows, plan.cells, strict=True)]
-        output.table(["cell", *rounds, *axes, "command"], rows, output_format=output_format)
-        output.notes([text], output_format=output_format)
-        return
-    output.narrate(text)
-    for cell in plan.cells[:_SHOWN_CELLS]:
-        output.narrate(f"{cell.number:>5}  {command_text(cell)}")
-    if len(plan.cells) > _SHOWN_CELLS:
-        output.narrate(f"  … and {len(plan.cells) - _SHOWN_CELLS} more; --dry-run shows all")
+    return click.confirm(f"Run {counted(plan)}?", err=True)
 
 
 def _drive(folder: SweepFolder, plan: SweepPlan, settings: Settings, output_format: str) -> int:
-    from mlbundle.runs.sweep_drive import drive
+    from mlbundle.runs.sweep_drive import drive, status_of
 
     output.narrate(f"sweep {folder.sweep_id}")
+    before = status_of(plan, folder.states())
+    if not before[_LEFT] and not before["lacking"]:
+        output.narrate("nothing was left to run")
     try:
         with closing(drive(folder, plan, settings)) as events:
             for event in events:
                 _tell(event, plan.axes)
                 if output_format == "jsonl" and event.kind in {"ended", "settled"} and not event.will_retry:
-                    output.json_line(_cell_document(plan, folder.states(), event.cell.number))
+                    output.json_line(cell_document(folder, plan, folder.states(), event.cell.number))
     except KeyboardInterrupt:
         output.narrate(f"stopped; `mlbundle sweep resume {folder.sweep_id}` goes on")
         raise
     if output_format != "jsonl":
-        _show_results(folder, plan, output_format)
+        show_results(folder, plan, output_format)
     return _exit_status(folder, plan)
 
 
@@ -307,141 +289,16 @@ def _tell(event: Progress, axes: list[str]) -> None:
     what = f"cell {event.cell.number} of {event.total}"
     if event.kind == "begun":
         again = f" (attempt {event.attempt})" if event.attempt > 1 else ""
-        output.narrate(f"{what}{again}: {_values_text(event, axes)}; {_about(event.remaining)} left")
+        output.narrate(f"{what}{again}: {_values_text(event, axes)}; {about(event.remaining)} left")
     elif event.kind == "said":
         output.narrate(f"  {event.text}", level=0 if event.text.startswith("warning: ") else 1)
     else:
         assert event.line is not None
-        output.narrate(f"{what} {_outcome_text(event.line)}" + ("; once more" if event.will_retry else ""))
+        output.narrate(f"{what} {outcome_text(event.line)}" + ("; once more" if event.will_retry else ""))
 
 
 def _values_text(event: Progress, axes: list[str]) -> str:
     return "  ".join(f"{name}={event.cell.values[name]}" for name in axes if name in event.cell.values)
-
-
-def _outcome_text(line: dict[str, Any]) -> str:
-    if line["outcome"] == "completed":
-        found = []
-        if line.get("trimmed_mean_ns") is not None:
-            found.append(units.duration(line["trimmed_mean_ns"]))
-        if line.get("throughput_per_s") is not None:
-            found.append(units.rate(line["throughput_per_s"]))
-        return ("done: " if line.get("good") else "NOT GOOD: ") + "  ".join(
-            [*found, *([line["reason"]] if line.get("reason") else [])]
-        )
-    error = line.get("error") or {}
-    said = f": [{error.get('reference')}] {error.get('message')}" if error else ""
-    return f"{line['outcome']}{said}"
-
-
-def _about(estimate: Estimate) -> str:
-    text = _rough(estimate.seconds)
-    if estimate.unknown:
-        return f"at least {text}, {estimate.unknown} cell(s) can't be told"
-    return f"about {text}"
-
-
-def _rough(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 90 else f"{minutes / 60:.1f} h"
-
-
-def _count(cells: int) -> str:
-    return "1 cell" if cells == 1 else f"{cells:,} cells"
-
-
-def _cell_document(plan: SweepPlan, states: dict[int, CellState], number: int) -> dict[str, Any]:
-    from mlbundle.runs.sweep_plan import command_text
-    from mlbundle.runs.sweep_state import CellState
-
-    cell = plan.cells[number - 1]
-    state = states.get(number, CellState())
-    line = state.last or {}
-    kept = {name: line.get(name) for name in _KEPT}
-    return {
-        "cell": number,
-        "round": cell.round,
-        "scenario": cell.scenario,
-        "values": dict(cell.values),
-        "attempts": state.attempts,
-        "outcome": state.outcome,
-        **kept,
-        "command": command_text(cell),
-    }
-
-
-_KEPT = (
-    "good", "reason", "run_id", "framework", "framework_version", "runtime", "trimmed_mean_ns", "p50_ns", "p90_ns",
-    "p99_ns", "throughput_per_s", "queries", "accuracy", "accuracy_passed", "wall_s", "exit_status", "error",
-)  # fmt: skip
-
-
-def _show_results(folder: SweepFolder, plan: SweepPlan, output_format: str) -> None:
-    from mlbundle.runs.sweep_drive import status_of
-
-    states = folder.states()
-    documents = [_cell_document(plan, states, cell.number) for cell in plan.cells]
-    counts = status_of(plan, states)
-    if output_format == "json":
-        output.document(
-            {
-                "schema": "mlbundle/sweep-result/v1",
-                "sweep_id": folder.sweep_id,
-                "bundle": plan.to_document()["bundle"],
-                "counts": counts,
-                "cells": documents,
-            }
-        )
-        return
-    axes = plan.axes
-    if output_format in {"csv", "jsonl"}:
-        flat = [_flat(document, axes) for document in documents] if output_format == "csv" else documents
-        output.records(flat, (), tuple, output_format=output_format)
-        return
-    rounds = ["round"] if plan.rounds > 1 else []
-    columns = ["cell", *rounds, *axes, "trimmed mean", "p99", "throughput", "accuracy", "state", "run"]
-    rows = [_row(document, axes, with_round=bool(rounds)) for document in documents]
-    output.table(columns, rows, output_format=output_format)
-    said = [f"{counts[name]} {name.replace('_', ' ')}" for name in counts if counts[name]]
-    output.notes([f"sweep {folder.sweep_id}: {', '.join(said)}"], output_format=output_format)
-
-
-def _flat(document: dict[str, Any], axes: list[str]) -> dict[str, Any]:
-    values, error = document["values"], document["error"] or {}
-    found = {"cell": document["cell"], "round": document["round"]}
-    found |= {f"axis {name}": values.get(name) for name in axes if name != "scenario"}
-    found |= {name: value for name, value in document.items() if name not in {*found, "values", "error"}}
-    return {**found, "error": error.get("message")}
-
-
-def _row(document: dict[str, Any], axes: list[str], *, with_round: bool) -> list[Any]:
-    def shown(name: str, how: Any) -> str:
-        return "" if document[name] is None else how(document[name])
-
-    return [
-        document["cell"],
-        *([document["round"]] if with_round else []),
-        *(document["values"].get(name, "") for name in axes),
-        shown("trimmed_mean_ns", units.duration),
-        shown("p99_ns", units.duration),
-        shown("throughput_per_s", units.rate),
-        shown("accuracy", "{:.4f}".format),
-        _state_text(document),
-        document["run_id"],
-    ]
-
-
-def _state_text(document: dict[str, Any]) -> str:
-    if document["outcome"] == "completed":
-        if document["accuracy_passed"] is False:
-            return "NOT AS CLAIMED"
-        return "valid" if document["good"] else "INVALID"
-    if document["outcome"] is None:
-        return "under way" if document["attempts"] else "to do"
-    error = document["error"] or {}
-    return f"{document['outcome']}: {error['reference']}" if error else str(document["outcome"])
 
 
 def _summary(folder: SweepFolder) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from mlbundle.files import storage_failed
 from mlbundle.runs.folder import read_record, run_folders
 from mlbundle.runs.sweep_state import COMPLETED, FAILED, INTERRUPTED, LACKING
 from mlbundle.runs.verdict import require_good
+from mlbundle.store.headline import headline_of, is_quick
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -176,6 +177,7 @@ def _of_record(record: dict[str, Any]) -> dict[str, Any]:
     result, accuracy = record.get("result") or {}, record.get("accuracy") or {}
     latency = result.get("latency_ns") or {}
     framework = record.get("framework") or {}
+    headline = headline_of(record)
     return {
         "run_id": record.get("run_id"),
         "good": good is None,
@@ -191,6 +193,10 @@ def _of_record(record: dict[str, Any]) -> dict[str, Any]:
         "queries": result.get("queries"),
         "accuracy": accuracy.get("value"),
         "accuracy_passed": accuracy.get("passed"),
+        "headline": None if headline is None else headline.name,
+        "headline_value": None if headline is None else headline.value,
+        "headline_unit": None if headline is None else headline.unit,
+        "quick": is_quick(record),
     }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mlbundle.runs.sweep_attempt import SweepAttempt
 from mlbundle.runs.sweep_cell import CellProcess, begun_line, ended_line
-from mlbundle.runs.sweep_estimate import Estimate, experience_of_runs, key_of_cell
+from mlbundle.runs.sweep_estimate import Estimate, experience_of_runs, key_of_cell, kind_of_cell
 from mlbundle.runs.sweep_state import COMPLETED, FAILED, INTERRUPTED, LACKING, CellState
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class _Driver:
 
     def _learn(self, cell: Cell, line: dict[str, Any]) -> None:
         if line["outcome"] == COMPLETED and line.get("wall_s") is not None:
-            self._experience.learn(key_of_cell(cell), cell.planned_s, line["wall_s"])
+            self._experience.learn(key_of_cell(cell), cell.planned_s, line["wall_s"], kind_of_cell(cell))
 
     def _run_cell(self, cell: Cell) -> Iterator[Progress]:
         for chance in range(1, _MOST_ATTEMPTS + 1):

@@ -26,10 +26,11 @@ _MOST_RECORDS = 50
 
 
 class Estimate(NamedTuple):
-    """Seconds that cells will take; `unknown` of them are not in it."""
+    """Seconds that cells will take; `unknown` of them are not in it, `guessed` are told from runs of another kind."""
 
     seconds: float
     unknown: int = 0
+    guessed: int = 0
 
 
 def planned_seconds(scenario: str, options: Mapping[str, Any]) -> float | None:
@@ -56,16 +57,26 @@ def planned_seconds(scenario: str, options: Mapping[str, Any]) -> float | None:
 
 @dataclass
 class Experience:
-    """What cells took so far: whole durations by what was run, and what came on top of measuring, in seconds."""
+    """What cells took so far: whole durations by what was run, and what came on top of measuring, in seconds.
+
+    That is known by scenario and form of the model too: frameworks differ in how long they take to load, scenarios in
+    what they do beside measuring.
+    """
 
     whole_s: dict[str, list[float]] = field(default_factory=dict)
     overheads_s: list[float] = field(default_factory=list)
+    own_overheads_s: dict[tuple[str, str], list[float]] = field(default_factory=dict)
 
-    def learn(self, key: str, planned_s: float | None, took_s: float) -> None:
-        """Take in that something took `took_s`."""
+    def learn(
+        self, key: str, planned_s: float | None, took_s: float, kind: tuple[str, str] | None = None
+    ) -> None:
+        """Take in that something took `took_s`; `kind` is its scenario and the form of the model."""
         self.whole_s.setdefault(key, []).append(took_s)
         if planned_s is not None:
-            self.overheads_s.append(max(0.0, took_s - planned_s))
+            overhead_s = max(0.0, took_s - planned_s)
+            self.overheads_s.append(overhead_s)
+            if kind is not None:
+                self.own_overheads_s.setdefault(kind, []).append(overhead_s)
 
     def of_cell(self, cell: Cell) -> float | None:
         """Return the seconds that a cell will take, None when nothing tells."""
@@ -74,12 +85,25 @@ class Experience:
             return median(same)
         if cell.planned_s is None:
             return None
-        return cell.planned_s + (median(self.overheads_s) if self.overheads_s else _GUESSED_OVERHEAD_S)
+        overheads_s = self.own_overheads_s.get(kind_of_cell(cell)) or self.overheads_s
+        return cell.planned_s + (median(overheads_s) if overheads_s else _GUESSED_OVERHEAD_S)
 
     def of_cells(self, cells: Sequence[Cell]) -> Estimate:
         """Return the seconds that cells will take together."""
         each = [self.of_cell(cell) for cell in cells]
-        return Estimate(sum(s for s in each if s is not None), sum(s is None for s in each))
+        guessed = [
+            cell
+            for cell, seconds in zip(cells, each, strict=True)
+            if seconds is not None
+            and key_of_cell(cell) not in self.whole_s
+            and kind_of_cell(cell) not in self.own_overheads_s
+        ]
+        return Estimate(sum(s for s in each if s is not None), sum(s is None for s in each), len(guessed))
+
+
+def kind_of_cell(cell: Cell) -> tuple[str, str]:
+    """Return the scenario of a cell and the form of the model."""
+    return cell.scenario, cell.values.get("framework", "").casefold()
 
 
 def key_of_cell(cell: Cell) -> str:
@@ -100,7 +124,10 @@ def experience_of_runs(settings: Settings, manifest_digest: str) -> Experience:
             )
             planned = planned_seconds(record["scenario"]["name"], record["scenario"]["options"])
             known = own if record["bundle"]["manifest_digest"] == manifest_digest else others
-            known.learn("", planned, took.total_seconds())
+            framework = record["framework"]
+            # The cell of a sweep may name either.
+            for form in {str(framework.get("variant") or ""), str(framework["name"])} - {""}:
+                known.learn("", planned, took.total_seconds(), (record["scenario"]["name"], form.casefold()))
         except (KeyError, TypeError, ValueError):  # a record of another version
             continue
     return own if own.overheads_s else others

@@ -47,6 +47,7 @@ class SweepPlan:
             "axes": self.axes,
             "estimate_s": round(self.estimate.seconds, 1),
             "cells_without_estimate": self.estimate.unknown,
+            "cells_guessed": self.estimate.guessed,
             "cells": [
                 {
                     "number": cell.number,
@@ -92,7 +93,11 @@ def plan_from_document(document: Mapping[str, Any], where: str) -> SweepPlan:
             manifest_digest=str(bundle["manifest_digest"]),
             cells=cells,
             rounds=int(document["rounds"]),
-            estimate=Estimate(float(document["estimate_s"]), int(document["cells_without_estimate"])),
+            estimate=Estimate(
+                float(document["estimate_s"]),
+                int(document["cells_without_estimate"]),
+                int(document.get("cells_guessed", 0)),
+            ),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise IntegrityError(

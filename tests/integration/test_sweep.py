@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
@@ -112,7 +114,7 @@ def test_a_dry_run_shows_lines_that_run_and_makes_nothing(cli: Cli, mini: Path, 
     assert all(plan["bundle"]["manifest_digest"] in c["command"] for c in plan["cells"])
     table = cli(*asked).stdout
     assert all(c["command"] in table for c in plan["cells"])
-    assert "3 cells of mini:1.0.0, about" in table
+    assert "3 cells of mini:1.0.0, at least" in table, "nothing was run here before"
     assert not (home / "data").exists()
 
 
@@ -120,6 +122,43 @@ def test_a_sweep_needs_a_yes_where_nobody_can_be_asked(cli: Cli, mini: Path, hom
     error = cli("sweep", "run", mini, *HERE, "--json").error(2, "usage")
     assert "--yes" in error["hint"]
     assert not (home / "data" / "sweeps").exists()
+
+
+def test_who_says_no_has_run_nothing(mini: Path, home: Path) -> None:
+    ours, theirs = pty.openpty()
+    os.write(ours, b"n\n")
+    done = subprocess.run(
+        command_line("sweep", "run", mini, *HERE, "--seed", "1,2"),
+        stdin=theirs,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    os.close(theirs)
+    os.close(ours)
+    assert done.returncode == 0, done.stderr
+    assert "Run 2 cells?" in done.stderr
+    assert "nothing was run" in done.stderr
+    assert "mlbundle run sha256:" not in done.stderr, "commands are for --plan and --dry-run"
+    assert not (home / "data" / "sweeps").exists()
+
+
+def test_rounds_are_summed_up(cli: Cli, mini: Path) -> None:
+    asked = ("sweep", "run", mini, *HERE, "--seed", "1,2", "--rounds", "2", "--duration", SHORT, "--yes")
+    assert cli(*asked).status == 1
+    found = cli("sweep", "show", "latest", "--json").document()
+    assert [(group["values"]["seed"], group["cells"]) for group in found["groups"]] == [
+        (1, [1, 3]),
+        (2, [2, 4]),
+    ]
+    for group in found["groups"]:
+        means = [cell["trimmed_mean_ns"] for cell in found["cells"] if cell["cell"] in group["cells"]]
+        assert (group["rounds"], group["good"], group["headline"]) == (2, 0, "trimmed mean")
+        assert group["mean"] == pytest.approx(sum(means) / 2)
+        assert (group["lowest"], group["highest"]) == (min(means), max(means))
+        assert group["interval"][0] <= group["lowest"] <= group["highest"] <= group["interval"][1]
+    table = cli("sweep", "show", "latest").stdout
+    assert re.search(r"^online +onnxruntime +1 +2 +0 +\S+ us trimmed mean", table, re.MULTILINE)
 
 
 def test_a_matrix_is_run_shown_and_taken_away(cli: Cli, mini: Path, home: Path, tmp_path: Path) -> None:
@@ -168,8 +207,12 @@ def test_after_a_kill_it_goes_on_and_nothing_is_done_twice(
     until(measuring(home, 2))
     assert "another process" in cli("sweep", "resume", "latest", "--json").error(2, "usage")["message"]
     (run,) = children(driver)
+    told = cli("sweep", "show", "latest", "--json").document()["cells"]
+    assert [cell["state"] for cell in told] == ["INVALID", "under way", "to do"]
     driver.kill()
     driver.wait()
+    told = cli("sweep", "show", "latest", "--json").document()["cells"]
+    assert told[1]["state"] == "stopped, to do again"
     found = cli("sweep", "resume", "latest", "--json")
     assert is_gone(run)
     assert found.status == 1, found.stderr
@@ -186,6 +229,7 @@ def test_after_a_kill_it_goes_on_and_nothing_is_done_twice(
     path.write_text("".join(lines[:-1]) + lines[-1][:20])
     before = runs(home)
     again = cli("sweep", "resume", "latest", "--json").document()
+    assert "nothing was left to run" in cli("sweep", "resume", "latest").stderr
     assert runs(home) == before
     assert begun(home) == [1, 2, 2, 3]
     assert [c["run_id"] for c in again["cells"]] == [c["run_id"] for c in found.document()["cells"]]
@@ -206,6 +250,8 @@ def test_ctrl_c_stops_the_run_under_way_and_says_how_to_go_on(
     assert begun(home) == [1]
     (row,) = cli("sweep", "list", "--json").document()["sweeps"]
     assert (row["state"], row["left"]) == ("stopped", 2)
+    cells = cli("sweep", "show", "latest", "--json").document()["cells"]
+    assert [cell["state"] for cell in cells] == ["stopped, to do again", "to do"]
 
 
 def test_a_run_that_is_killed_is_tried_once_more(

@@ -14,7 +14,7 @@ from mlbundle.cli.run import command as run_command
 from mlbundle.cli.scenario import chosen_scenario
 from mlbundle.errors import ReferenceNotFound, UsageError
 from mlbundle.runs.sweep_axes import MOST_CELLS, Cell, Forms, Matrix, make_cells, varying
-from mlbundle.runs.sweep_estimate import Experience, planned_seconds
+from mlbundle.runs.sweep_estimate import Experience, kind_of_cell, planned_seconds
 from mlbundle.runs.sweep_matrix import is_matrix, load_matrix
 
 DIGEST = "sha256:" + "5" * 64
@@ -258,4 +258,7 @@ def test_the_remaining_time_follows_what_cells_really_took() -> None:
     experience.learn("other", first.planned_s, 32.0)
     assert experience.of_cell(second) == 41.0 != before
     unknown = cells({"queries": ("5",)})[0]
-    assert experience.of_cells([second, unknown]) == (41.0, 1)
+    assert experience.of_cells([second, unknown]) == (41.0, 1, 1)
+    # What the same scenario and framework took says more than what others did.
+    experience.learn("another", 1.0, 3.0, kind_of_cell(second))
+    assert experience.of_cells([second, unknown]) == (13.0, 1, 0)
