@@ -5,18 +5,18 @@ Counters that only grow (time on CPUs, energy) become rates: CPUs in use, watts.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from mlbundle.trace.samples import SampleColumns
 
+if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from mlbundle.trace.perfetto import Process, TraceWriter
+
+__all__ = ["SampleColumns", "write_counters"]
 
 # Endings of names -> unit; the longest that fits counts.
 _UNITS = {
@@ -35,46 +35,35 @@ _RATES = {
     "energy_j": ("power", "W"),
     "_count": ("", "/s"),
 }
-_MAX_NS = (1 << 63) - 1
-
-
-@dataclass(frozen=True)
-class SampleColumns:
-    """Samples, one a row: which counter (a row of `names`), when in ns on CLOCK_MONOTONIC, and its value."""
-
-    names: Sequence[str]
-    counter: NDArray[np.int64]
-    t_ns: NDArray[np.int64]
-    value: NDArray[np.float64]
 
 
 def write_counters(writer: TraceWriter, process: Process, samples: SampleColumns) -> int:
     """Write a track for each counter, by name; return how many values."""
     written = 0
-    by_name = sorted(range(len(samples.names)), key=lambda number: samples.names[number])
+    order = np.argsort(samples.counter, kind="stable")
+    bounds = np.searchsorted(samples.counter[order], np.arange(len(samples.strings) + 1))
+    by_name = sorted(range(len(samples.strings)), key=lambda number: samples.strings[number])
     for rank, number in enumerate(by_name):
-        rows = np.flatnonzero(samples.counter == number)
-        name, unit, scale = _shown(samples.names[number])
+        rows = order[bounds[number] : bounds[number + 1]]
+        rows = rows[(samples.t_ns[rows] >= 0) & np.isfinite(samples.value[rows])]
+        name, unit, is_rate = _shown(samples.strings[number])
         track = writer.counter_track(name, process, unit=unit, rank=rank)
         times, values = samples.t_ns[rows], samples.value[rows]
-        if scale is not None:
+        if is_rate:
             times, values = _rates(times, values)
-        for t_ns, value in zip(times.tolist(), values.tolist(), strict=True):
-            if math.isfinite(value) and 0 <= t_ns <= _MAX_NS:
-                writer.count(track, t_ns, value)
-                written += 1
+        written += writer.counts(track, times, values)
     return written
 
 
-def _shown(name: str) -> tuple[str, str, float | None]:
-    """Return name and unit of a counter as it is shown, and a scale where its rate is."""
+def _shown(name: str) -> tuple[str, str, bool]:
+    """Return name and unit of a counter as it is shown, and whether that is its rate."""
     for ending, (shown, unit) in _RATES.items():
         if name.endswith(ending):
-            return (name.removesuffix(ending) + shown).strip("_") or name, unit, 1.0
+            return (name.removesuffix(ending) + shown).strip("_") or name, unit, True
     for ending in sorted(_UNITS, key=len, reverse=True):
         if name.endswith(ending):
-            return name.removesuffix(ending), _UNITS[ending], None
-    return name, "", None
+            return name.removesuffix(ending), _UNITS[ending], False
+    return name, "", False
 
 
 def _rates(
@@ -85,4 +74,5 @@ def _rates(
     t_ns, values = t_ns[order], values[order]
     lasted = np.diff(t_ns)
     kept = np.flatnonzero(lasted > 0)
-    return t_ns[kept + 1], np.maximum(0.0, np.diff(values)[kept]) / (lasted[kept] / 1e9)
+    with np.errstate(over="ignore"):
+        return t_ns[kept + 1], np.maximum(0.0, np.diff(values)[kept]) / (lasted[kept] / 1e9)

@@ -6,25 +6,44 @@ worker    profile: framework    query (predict, the layers, operators of the CPU
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+import numpy as np
+
+from mlbundle.trace.columns import SliceColumns
 from mlbundle.trace.flows import QUERY_TRACK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from numpy.typing import NDArray
 
-    from mlbundle.trace.perfetto import Process, TraceWriter, Track, Value
+    from mlbundle.trace.perfetto import Process, TraceWriter, Track
     from mlbundle.trace.spans import SpanColumns
     from mlbundle.trace.tables import Table
 
+    Int64Array = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
 CATEGORY_OF_LAYERS, CATEGORY_OF_KERNELS = "framework", "system"
 OPERATOR = "operator"
-_UNKNOWN = -1
-_LAYER_ARGS = ("type", "provider", "shape_in", "shape_out", "original_name", "flops", "flops_source")
-_LAYER_NUMBER_ARGS = ("index", "param_bytes", "alloc_bytes")
-_KERNEL_ARGS = ("kind", "device", "stream", "correlation", "bytes", "grid", "block")
+_NONE = -1
+# Debug annotation -> column.
+_LAYER_NUMBERS = {
+    "query": "run",
+    "index": "index",
+    "param_bytes": "param_bytes",
+    "alloc_bytes": "alloc_bytes",
+    "flops": "flops",
+}
+_LAYER_TEXTS = ("type", "provider", "shape_in", "shape_out", "original_name", "flops_source")
+_KERNEL_NUMBERS = {
+    "query": "run",
+    "layer": "layer_index",
+    "stream": "stream",
+    "correlation": "correlation",
+    "bytes": "bytes",
+}
+_KERNEL_TEXTS = ("kind", "device", "grid", "block")
 
 
 @dataclass(frozen=True)
@@ -38,21 +57,15 @@ class ProfiledPass:
 
 
 @dataclass(frozen=True)
-class _Row:
-    """A slice that is to be written: where, when, what, and the flows that begin and end at it."""
+class _Links:
+    """A flow for each pair of an owner and something that it owns; those of one owner follow one another.
 
-    start_ns: int
-    end_ns: int
-    depth: int
-    name: str
-    category: str
-    args: Mapping[str, Value]
-    flows: tuple[int, ...] = ()
-    ends_flows: tuple[int, ...] = ()
+    `into`: the flow that ends in each thing that may be owned, 0 for none. `first`, `count`: those of each owner.
+    """
 
-    def key(self) -> tuple[int, int, int]:
-        """Return what slices of a track are ordered by: the outer before the inner."""
-        return self.start_ns, -self.end_ns, self.depth
+    into: Int64Array
+    first: Int64Array
+    count: Int64Array
 
 
 def write_profiles(
@@ -62,150 +75,153 @@ def write_profiles(
 
     Flows are numbered from `first_flow` on, one for each pair of a query and a layer, or a layer and a kernel.
     """
-    number = first_flow
+    links = 0
     for rank, profiled in enumerate(passes, start=first_rank):
         group = writer.track(f"profile: {profiled.level}", worker, rank=rank)
-        number = _write_pass(writer, group, profiled, number)
-    return number - first_flow
+        links += _write_pass(writer, group, profiled, first_flow + links)
+    return links
 
 
-def _write_pass(writer: TraceWriter, group: Track, profiled: ProfiledPass, flow: int) -> int:
-    links = _Links(flow)
-    layers = _layer_rows(profiled, links)
-    beside: dict[tuple[int, str], list[_Row]] = defaultdict(list)
-    inside = [*layers.rows]
-    for place, row in _kernel_rows(profiled, layers):
-        (inside if place is None else beside[place]).append(row)
-    inside += _query_rows(profiled, links)
-    _write_rows(writer, writer.track(QUERY_TRACK, group, rank=0), inside)
+def _write_pass(writer: TraceWriter, group: Track, profiled: ProfiledPass, first_flow: int) -> int:
+    """Write the tracks of a pass; return how many links of flows."""
+    layers, kernels = profiled.layers, profiled.kernels
+    layer_of = _layer_of(layers, kernels)
+    to_kernels = _linked(layer_of, len(layers), first_flow)
+    call_of = _call_of(profiled.spans, layers)
+    links = int(to_kernels.count.sum())
+    to_layers = _linked(call_of, len(profiled.spans), first_flow + links)
+    links += int(to_layers.count.sum())
+
+    is_operator = _is_text(kernels, "kind", OPERATOR)
+    is_inside = is_operator & _lies_in(kernels, layers, layer_of)
+    writer.slices(
+        writer.track(QUERY_TRACK, group, rank=0),
+        _query_slices(profiled.spans, to_layers),
+        _layer_slices(layers, to_layers, to_kernels),
+        _kernel_slices(kernels, to_kernels, np.flatnonzero(is_inside)),
+    )
+    beside = _places(kernels, is_operator, np.flatnonzero(~is_inside))
     for rank, place in enumerate(sorted(beside), start=1):
-        _write_rows(writer, writer.track(place[1], group, rank=rank), beside[place])
-    return links.next
+        slices = _kernel_slices(kernels, to_kernels, beside[place])
+        writer.slices(writer.track(place[1], group, rank=rank), slices)
+    return links
 
 
-class _Links:
-    """Numbers flows, and remembers which begin at a query or a layer."""
-
-    def __init__(self, first: int) -> None:
-        self.next = first
-        self.of_query: dict[int, list[int]] = defaultdict(list)
-
-    def take(self) -> int:
-        """Return a number for a new flow."""
-        self.next += 1
-        return self.next - 1
+def _layer_of(layers: Table, kernels: Table) -> Int64Array:
+    """Return the row of the layer that each kernel belongs to, -1 for none."""
+    runs, indices = np.unique(layers["run"]), np.unique(layers["index"])
+    run, index = _rank(runs, kernels["run"]), _rank(indices, kernels["layer_index"])
+    wanted = np.where((run != _NONE) & (index != _NONE), run * len(indices) + index, _NONE)
+    return _first_row(_rank(runs, layers["run"]) * len(indices) + _rank(indices, layers["index"]), wanted)
 
 
-class _Layers:
-    """The layers of a pass as rows; found again by query and index."""
-
-    def __init__(self) -> None:
-        self.rows: list[_Row] = []
-        self.bounds: dict[tuple[int, int], tuple[int, int]] = {}
-        self.flows: dict[tuple[int, int], list[int]] = {}
+def _call_of(spans: SpanColumns, layers: Table) -> Int64Array:
+    """Return the row of the call of the framework that each layer belongs to, -1 for none."""
+    calls = np.flatnonzero(spans.parent != _NONE)
+    found = _first_row(spans.query[calls], layers["run"])
+    return np.where(found != _NONE, calls[found], _NONE) if len(calls) else found
 
 
-def _layer_rows(profiled: ProfiledPass, links: _Links) -> _Layers:
-    found, table = _Layers(), profiled.layers
-    places = list(zip(table["run"].tolist(), table["index"].tolist(), strict=True))
-    found.flows = {place: [] for place in places}
-    kernels = profiled.kernels
-    for place in zip(kernels["run"].tolist(), kernels["layer_index"].tolist(), strict=True):
-        if place in found.flows:
-            found.flows[place].append(links.take())
-    ends = table.end_ns.tolist()
-    reader = _reader(table, (*_LAYER_NUMBER_ARGS, *_LAYER_ARGS))
-    names, starts = table.texts("name"), table["start_ns"].tolist()
-    for row, (run, index) in enumerate(places):
-        flow = links.take()
-        links.of_query[run].append(flow)
-        found.bounds[run, index] = (starts[row], ends[row])
-        found.rows.append(
-            _Row(
-                starts[row],
-                ends[row],
-                2,
-                names[row],
-                CATEGORY_OF_LAYERS,
-                {"query": run, **reader(row)},
-                tuple(found.flows[run, index]),
-                (flow,),
-            )
-        )
+def _rank(values: Int64Array, wanted: Int64Array) -> Int64Array:
+    """Return the place of each wanted number among values in ascending order, -1 for what is not there."""
+    if not len(values):
+        return np.full(len(wanted), _NONE, np.int64)
+    place = np.minimum(np.searchsorted(values, wanted), len(values) - 1)
+    return np.where(values[place] == wanted, place, _NONE)
+
+
+def _first_row(keys: Int64Array, wanted: Int64Array) -> Int64Array:
+    """Return the first row with each wanted key, -1 where there is none."""
+    known, first = np.unique(keys, return_index=True)
+    place = _rank(known, wanted)
+    return np.where(place != _NONE, first[place], _NONE) if len(known) else place
+
+
+def _linked(owner: Int64Array, owners: int, first_flow: int) -> _Links:
+    """Number the flows from owners to what they own; `owner` is the owner of each thing, -1 for none."""
+    owned = np.flatnonzero(owner != _NONE)
+    count = np.bincount(owner[owned], minlength=owners)
+    into = np.zeros(len(owner), np.int64)
+    into[owned[np.argsort(owner[owned], kind="stable")]] = np.arange(first_flow, first_flow + len(owned))
+    return _Links(into, first_flow + np.cumsum(count) - count, count)
+
+
+def _lies_in(kernels: Table, layers: Table, layer_of: Int64Array) -> Mask:
+    """Return which kernels lie within the time of their layer."""
+    inside = np.zeros(len(kernels), np.bool_)
+    owned = np.flatnonzero(layer_of != _NONE)
+    layer = layer_of[owned]
+    begins_inside = kernels["start_ns"][owned] >= layers["start_ns"][layer]
+    inside[owned] = begins_inside & (kernels.end_ns[owned] <= layers.end_ns[layer])
+    return inside
+
+
+def _places(kernels: Table, is_operator: Mask, rows: Int64Array) -> dict[tuple[int, str], Int64Array]:
+    """Return which of these kernels go on which track, by its rank and name: threads before streams."""
+    device = np.where(is_operator[rows], _NONE, kernels["device"][rows])
+    stream = np.maximum(kernels["stream"][rows], _NONE)
+    order = np.lexsort((stream, device))
+    device, stream = device[order], stream[order]
+    cuts = np.flatnonzero((np.diff(device) != 0) | (np.diff(stream) != 0)) + 1
+    found: dict[tuple[int, str], Int64Array] = {}
+    for first, group in zip([0, *cuts.tolist()], np.split(rows[order], cuts), strict=True):
+        if len(group):
+            name = None if device[first] == _NONE else kernels.strings[device[first]]
+            place = _place(name, int(stream[first]))
+            found[place] = np.sort(np.concatenate([found[place], group])) if place in found else group
     return found
 
 
-def _kernel_rows(profiled: ProfiledPass, layers: _Layers) -> Iterator[tuple[tuple[int, str] | None, _Row]]:
-    """Yield where each kernel goes, None for inside its layer, and its row."""
-    table = profiled.kernels
-    reader = _reader(table, _KERNEL_ARGS)
-    kinds, devices, names = table.texts("kind"), table.texts("device"), table.texts("name")
-    starts, ends, streams = table["start_ns"].tolist(), table.end_ns.tolist(), table["stream"].tolist()
-    waiting = {key: iter(flows) for key, flows in layers.flows.items()}
-    for row, key in enumerate(zip(table["run"].tolist(), table["layer_index"].tolist(), strict=True)):
-        flow = next(waiting[key]) if key in waiting else None
-        bounds = layers.bounds.get(key)
-        is_operator = kinds[row] == OPERATOR
-        inside = is_operator and bounds is not None and bounds[0] <= starts[row] and ends[row] <= bounds[1]
-        if inside:
-            place = None
-        elif is_operator:
-            place = (0, f"thread {streams[row]}" if streams[row] >= 0 else "other threads")
-        else:
-            stream = f"stream {streams[row]}" if streams[row] >= 0 else "stream"
-            place = (1, f"{devices[row] or 'device'} {stream}")
-        yield (
-            place,
-            _Row(
-                starts[row],
-                ends[row],
-                3,
-                names[row],
-                CATEGORY_OF_KERNELS,
-                {"query": key[0], "layer": key[1], **reader(row)},
-                ends_flows=() if flow is None else (flow,),
-            ),
-        )
+def _place(device: str | None, stream: int) -> tuple[int, str]:
+    if device is None:
+        return 0, "other threads" if stream == _NONE else f"thread {stream}"
+    return 1, f"{device or 'device'} {'stream' if stream == _NONE else f'stream {stream}'}"
 
 
-def _query_rows(profiled: ProfiledPass, links: _Links) -> Iterator[_Row]:
-    """Yield the queries and their predicts; from each predict a flow leads to each of its layers."""
-    spans = profiled.spans
-    starts, ends = spans.start_ns.tolist(), spans.end_ns.tolist()
-    for row, (name, parent, query) in enumerate(
-        zip(spans.name.tolist(), spans.parent.tolist(), spans.query.tolist(), strict=True)
-    ):
-        is_inner = parent != _UNKNOWN
-        flows = tuple(links.of_query.get(query, ())) if is_inner else ()
-        yield _Row(
-            starts[row], ends[row], int(is_inner), spans.strings[name], "model", {"query": query}, flows
-        )
+def _query_slices(spans: SpanColumns, to_layers: _Links) -> SliceColumns:
+    """Return the queries and their predicts; from each predict a flow leads to each of its layers."""
+    return SliceColumns(
+        spans.start_ns,
+        spans.duration_ns,
+        spans.name,
+        spans.strings,
+        category="model",
+        flow=to_layers.first,
+        flow_count=to_layers.count,
+        numbers={"query": spans.query},
+    )
 
 
-def _write_rows(writer: TraceWriter, track: Track, rows: list[_Row]) -> None:
-    for row in sorted(rows, key=_Row.key):
-        writer.slice(
-            track,
-            row.name,
-            row.start_ns,
-            row.end_ns,
-            category=row.category,
-            args=row.args,
-            flows=row.flows,
-            ends_flows=row.ends_flows,
-        )
+def _layer_slices(layers: Table, to_layers: _Links, to_kernels: _Links) -> SliceColumns:
+    return SliceColumns(
+        layers["start_ns"],
+        layers["duration_ns"],
+        layers["name"],
+        layers.strings,
+        category=CATEGORY_OF_LAYERS,
+        flow=to_kernels.first,
+        flow_count=to_kernels.count,
+        ends_flow=to_layers.into,
+        numbers={note: layers[column] for note, column in _LAYER_NUMBERS.items()},
+        texts={column: layers[column] for column in _LAYER_TEXTS},
+    )
 
 
-def _reader(table: Table, names: tuple[str, ...]) -> Callable[[int], dict[str, Any]]:
-    """Return what gives the columns of a row that are known, by name."""
-    columns: list[tuple[str, list[Any], Any]] = []
-    for name in names:
-        is_text = name in table.kind.texts
-        columns.append(
-            (name, table.texts(name) if is_text else table[name].tolist(), "" if is_text else _UNKNOWN)
-        )
+def _kernel_slices(kernels: Table, to_kernels: _Links, rows: Int64Array) -> SliceColumns:
+    is_all = len(rows) == len(kernels)
+    table = kernels if is_all else kernels.rows(rows)
+    return SliceColumns(
+        table["start_ns"],
+        table["duration_ns"],
+        table["name"],
+        table.strings,
+        category=CATEGORY_OF_KERNELS,
+        ends_flow=to_kernels.into if is_all else to_kernels.into[rows],
+        numbers={note: table[column] for note, column in _KERNEL_NUMBERS.items()},
+        texts={column: table[column] for column in _KERNEL_TEXTS},
+    )
 
-    def read(row: int) -> dict[str, Any]:
-        return {name: values[row] for name, values, unknown in columns if values[row] != unknown}
 
-    return read
+def _is_text(table: Table, column: str, text: str) -> Mask:
+    """Return the rows that have this text in this column."""
+    return np.array([string == text for string in table.strings], np.bool_)[table[column]]
