@@ -54,11 +54,12 @@ def test_minimums_are_official_unless_chosen() -> None:
     assert wanted_of(job("multi-stream", samples_per_query=8), 360).samples_per_query == 8
 
 
-def test_a_closed_loop_gets_more_queries_than_it_can_answer_and_not_twice_as_many() -> None:
+def test_a_closed_loop_gets_more_queries_than_it_can_answer_and_many_more_where_they_cost_little() -> None:
     for latency_ns in (50_000, MS, 100 * MS):
         hints = hints_of(Wanted("SingleStream", 600, None), pilot(latency_ns), 1 << 40)
         made = 2 * 600e9 / hints.expected_ns
-        assert 1.2 < made / (600e9 / latency_ns) < 2
+        times = made / (600e9 / latency_ns)
+        assert 1.2 < times < 2 if latency_ns <= MS else 8 < times < 16
 
 
 def test_offline_makes_enough_samples_for_the_time() -> None:

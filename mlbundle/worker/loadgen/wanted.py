@@ -22,6 +22,9 @@ QUERY_BYTES, FURTHER_SAMPLE_BYTES, OFFLINE_SAMPLE_BYTES = 370, 56, 400
 _GENERATED = 2.0
 # Queries may be this much faster than in the pilot's fast tenth before LoadGen runs out of them.
 _HEADROOM = 1.5
+# Where it costs so little, LoadGen gets more of them, twice as many up to so many times: on a machine that was busy in
+# the pilot, queries may become much faster.
+_CHEAP_BYTES, _MOST_DOUBLED = 32 << 20, 3
 _OFFLINE_HEADROOM = 1.2
 # What LoadGen and our callback take beside the model, at least: of a query, of each further sample, of one Offline.
 _QUERY_NS, _FURTHER_SAMPLE_NS, _OFFLINE_SAMPLE_NS = 1_200, 200, 200
@@ -120,8 +123,19 @@ def hints_of(wanted: Wanted, pilot: Pilot, free_bytes: int) -> Hints:
         return Hints(int(pilot.mean_ns), rate, int(samples * OFFLINE_SAMPLE_BYTES))
     beside_ns = _QUERY_NS + (wanted.samples_per_query - 1) * _FURTHER_SAMPLE_NS
     expected_ns = int(_HEADROOM * (pilot.fast_ns + beside_ns))
+    rate_per_s, memory_bytes = 1e9 / expected_ns, _generated_bytes(wanted, expected_ns)
+    for _ in range(_MOST_DOUBLED):
+        if _generated_bytes(wanted, expected_ns // 2) > _CHEAP_BYTES:
+            break
+        expected_ns //= 2
+        memory_bytes = _generated_bytes(wanted, expected_ns)
+    return Hints(expected_ns, rate_per_s, memory_bytes)
+
+
+def _generated_bytes(wanted: Wanted, expected_ns: int) -> int:
+    """Return what LoadGen takes for the queries that it makes beforehand."""
     queries = max(_GENERATED * wanted.min_duration_s * 1e9 / expected_ns, wanted.min_queries or 0)
-    return Hints(expected_ns, 1e9 / expected_ns, int(queries * _query_bytes(wanted)))
+    return int(queries * _query_bytes(wanted))
 
 
 def _server_hints(wanted: Wanted, pilot: Pilot, free_bytes: int) -> Hints:
