@@ -20,6 +20,7 @@
     │   ├── RegistryUnavailable              a registry or web server does not answer, or only with errors
     │   ├── RegistryDenied                   a registry wants other credentials, or none help
     │   ├── ToolMissing                      a program or an optional package is not installed
+    │   ├── OwnerOutOfReach                  the process that drives a run is not ours to stop, or not found
     │   └── StorageFailed                    disk full, no permission, unusable data folder
     ├── RunFailed                   exit 4   the run itself failed
     │   ├── WorkerFailed                     the worker reported an error (fault says whose)
@@ -48,7 +49,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 EXIT_YES = 0
 EXIT_NO = 1
@@ -222,6 +223,12 @@ class ToolMissing(EnvironmentLacks):
     reference = "tool-missing"
 
 
+class OwnerOutOfReach(EnvironmentLacks):
+    """The process that drives a run is another user's, or is not found from here."""
+
+    reference = "owner-out-of-reach"
+
+
 class StorageFailed(EnvironmentLacks):
     """The disk is full, a folder can't be written, or the data folder is unusable."""
 
@@ -339,6 +346,23 @@ class Interrupted(MlbundleError):
 
     reference = "interrupted"
     exit_code = EXIT_INTERRUPTED
+
+
+def error_of_document(document: Mapping[str, Any]) -> MlbundleError:
+    """Return the error that another process of ours wrote as a document, with its exit code, as the same type."""
+    types = [MlbundleError]
+    for known in types:
+        types += known.__subclasses__()
+    reference = document["reference"]
+    type_ = next((known for known in types if known.reference == reference), MlbundleError)
+    error = type_(
+        str(document["message"]),
+        where=document["where"],
+        context=document["context"],
+        hint=document["hint"],
+    )
+    error.exit_code = document["exit_code"]
+    return error
 
 
 def internal_error(error: Exception, context: Sequence[str] = ()) -> MlbundleError:

@@ -47,13 +47,19 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "mlbundle.cli.sweep",
         "Run many cells of one bundle: frameworks, batch sizes, threads, scenarios.",
     ),
-    "runs": ("mlbundle.cli.runs", "List, show, compare and remove the runs made so far."),
+    "runs": (
+        "mlbundle.cli.runs",
+        "List, show, compare and remove runs; attach to those that go on, and stop them.",
+    ),
     "compare": ("mlbundle.cli.compare", "Show runs side by side, and whether they say the same."),
     "submission": (
         "mlbundle.cli.submission",
         "Make and check a tree of results for MLPerf Inference, open division.",
     ),
-    "trace": ("mlbundle.cli.trace", "Look into the trace of a run: a summary, Perfetto's UI, SQL, other formats."),
+    "trace": (
+        "mlbundle.cli.trace",
+        "Look into the trace of a run: a summary, Perfetto's UI, SQL, other formats.",
+    ),
     "tui": ("mlbundle_tui.command", "Choose, run and inspect in the terminal."),
     "doctor": ("mlbundle.cli.doctor", "Say what this machine is, what works, and what to do about the rest."),
     "config": ("mlbundle.cli.config", "Show the settings and where each value comes from."),

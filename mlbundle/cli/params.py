@@ -113,6 +113,22 @@ def complete_variant(ctx: click.Context, _param: click.Parameter, incomplete: st
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
+def complete_running(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the ids of runs that go on."""
+    from click.shell_completion import CompletionItem
+
+    from mlbundle.config import load_settings
+    from mlbundle.runs.running import running_runs
+
+    runs = running_runs(load_settings())
+    return [CompletionItem(run.run_id) for run in runs if run.run_id.startswith(incomplete)]
+
+
+def complete_any_run(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Complete the ids of runs, those that go on first."""
+    return [*complete_running(ctx, param, incomplete), *complete_run(ctx, param, incomplete)]
+
+
 def complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Complete the ids of runs."""
     from click.shell_completion import CompletionItem

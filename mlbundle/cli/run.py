@@ -73,6 +73,11 @@ if TYPE_CHECKING:
     "--python", type=click.Path(path_type=Path, dir_okay=False), help="Use this Python (process, unpinned)."
 )
 @click.option("--concurrent", is_flag=True, help="Do not wait for other measurements (the result is marked).")
+@click.option(
+    "--detach",
+    is_flag=True,
+    help="Go on in a process of its own, and say the run's id: see `runs attach`, `runs stop`.",
+)
 @click.option("--dry-run", is_flag=True, help="Show image digest, container arguments and job; run nothing.")
 @network_options
 @output.format_options("table", "json", "jsonl")
@@ -85,16 +90,25 @@ def command(reference: str, output_format: str, **chosen: Any) -> int:
     5 the bundle is damaged.
     """
     from mlbundle.config import load_settings
+    from mlbundle.errors import UsageError
     from mlbundle.runs.plan import make_plan
     from mlbundle.runs.recover import recover_left_runs
     from mlbundle.runs.verdict import require_good
 
+    if chosen["detach"] and output_format == "jsonl":
+        raise UsageError(
+            "--detach prints the run's id and no events",
+            hint="`mlbundle runs attach --format jsonl` prints them while it goes on",
+        )
     settings = load_settings()
     for run_id in recover_left_runs(settings):
         output.narrate(f"closed run {run_id}, whose process had died")
     plan = make_plan(_options(reference, settings, chosen), settings, report=output.narrate)
     if chosen["dry_run"]:
         _show_plan(plan, settings, output_format)
+        return EXIT_YES
+    if chosen["detach"]:
+        _detach(plan, settings, output_format)
         return EXIT_YES
     record = _execute(plan, settings, output_format)
     if output_format == "json":
@@ -142,6 +156,18 @@ def _options(reference: str, settings: Settings, chosen: dict[str, Any]) -> RunO
         command=("mlbundle", *sys.argv[1:]),
         sweep=SweepAttempt.of_environment(),
     )
+
+
+def _detach(plan: RunPlan, settings: Settings, output_format: str) -> None:
+    from mlbundle.runs.detach import start_detached
+
+    run_id = start_detached(plan, settings)
+    if output_format == "json":
+        folder = str(settings.runs_dir / run_id)
+        output.document({"schema": "mlbundle/detached-run/v1", "run_id": run_id, "folder": folder})
+        return
+    output.data(run_id)
+    output.narrate(f"it goes on by itself: `mlbundle runs attach {run_id}`, `mlbundle runs stop {run_id}`")
 
 
 def _execute(plan: RunPlan, settings: Settings, output_format: str) -> dict[str, Any]:

@@ -10,6 +10,8 @@ import click
 from mlbundle.cli import output, units
 from mlbundle.cli.params import complete_run
 from mlbundle.cli.record_views import form_text, headline_text, runtime_text
+from mlbundle.cli.runs_attach import command as attach_command
+from mlbundle.cli.runs_stop import command as stop_command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,12 +20,16 @@ if TYPE_CHECKING:
 _COLUMNS = (
     "run", "model", "framework", "scenario", "runtime", "status", "headline", "p99", "throughput", "accuracy",
 )  # fmt: skip
-_SPARE = ("p99", "throughput", "scenario", "accuracy")
+_SPARE = ("p99", "throughput", "accuracy", "scenario")
 
 
 @click.group("runs")
 def command() -> None:
-    """List, show, compare and remove the runs made so far."""
+    """List, show, compare and remove the runs made so far; attach to those that go on, and stop them."""
+
+
+command.add_command(attach_command)
+command.add_command(stop_command)
 
 
 @command.command("list")
@@ -34,14 +40,20 @@ def command() -> None:
 @click.option("--framework", metavar="NAME", help="Only this framework, or this form of a model.")
 @output.format_options()
 def list_(limit: int, model: str | None, framework: str | None, output_format: str) -> None:
-    """List the latest runs."""
+    """List the latest runs, those that go on or wait among them."""
     from mlbundle.config import load_settings
     from mlbundle.runs.catalog import list_runs
     from mlbundle.runs.recover import recover_left_runs
+    from mlbundle.runs.running import running_rows
 
     settings = load_settings()
     recover_left_runs(settings)
-    rows = list_runs(settings, limit=limit, model=model, framework=framework)
+    going = running_rows(settings, model=model, framework=framework)
+    over = list_runs(settings, limit=limit, model=model, framework=framework)
+    # A run may have ended between the two looks.
+    known = {row["run_id"] for row in over}
+    rows = [row for row in going if row["run_id"] not in known]
+    rows = (rows + [{**row, "phase": None, "progress": None} for row in over])[:limit]
     if output_format == "json":
         output.document({"schema": "mlbundle/runs/v1", "runs": rows})
         return
@@ -71,6 +83,9 @@ def _cells(row: Mapping[str, Any]) -> tuple[object, ...]:
 
 
 def _status(row: Mapping[str, Any]) -> str:
+    if row["status"] == "running" and row["phase"]:
+        share = "" if row["progress"] is None else f" {100 * row['progress']:.0f} %"
+        return f"running: {row['phase']}{share}"
     if row["status"] != "completed":
         return str(row["status"])
     return "invalid" if not row["valid"] else "quick" if row["quick"] else "completed"

@@ -12,7 +12,7 @@ from mlbundle.errors import ReferenceNotFound
 from mlbundle.resources import built_in_models
 from mlbundle.runs import removal
 from mlbundle.runs.execute import DATABASE
-from mlbundle.runs.folder import read_record, run_folders
+from mlbundle.runs.folder import is_driven, read_record, run_folders
 from mlbundle.store.database import RunDatabase
 
 if TYPE_CHECKING:
@@ -43,7 +43,16 @@ def show_run(settings: Settings, run: str) -> dict[str, Any]:
     Raises ReferenceNotFound when none or several fit.
     """
     database = _database(settings)
-    record = database.record(pick_run(run, database.run_ids()))
+    try:
+        record = database.record(pick_run(run, database.run_ids()))
+    except ReferenceNotFound:
+        for folder in run_folders(settings):
+            if run and folder.name.startswith(run) and is_driven(folder):
+                raise ReferenceNotFound(
+                    f"run {folder.name} goes on: it has no record yet",
+                    hint=f"`mlbundle runs attach {folder.name}` shows it",
+                ) from None
+        raise
     if record is None:  # removed by somebody else meanwhile
         raise ReferenceNotFound(f"no run is called {run!r}", hint="`mlbundle runs list` shows them")
     return record

@@ -21,7 +21,7 @@ from mlbundle.runs.leftovers import note_left_container
 from mlbundle.runs.measured import read_accuracy
 from mlbundle.runs.partial_trace import write_partial_trace
 from mlbundle.runs.profiles import profiles_document, read_profiles
-from mlbundle.runs.queue import MachineLock
+from mlbundle.runs.queue import MACHINE_BUSY, MachineLock
 from mlbundle.runs.record import Findings, build_record
 from mlbundle.runs.results import collect_results
 from mlbundle.runs.sampled import SAMPLES, Sampling, resources, sample_columns, save_samples
@@ -98,6 +98,9 @@ class Execution:
 
     def _queue_and_run(self, folder: RunFolder) -> Iterator[Event]:
         plan = self._plan
+        launch = plan.launch(folder.path / WORKER_LOG)
+        job = plan.job(launch)
+        folder.write_job(job)  # while it waits, it can be seen what for
         yield folder.append(Log(message=f"{plan.model.name}:{plan.model.version}"), source="host")
         yield from self._unchecked_claims(folder)
         for name, start_ns, end_ns in plan.phases:
@@ -112,8 +115,6 @@ class Execution:
             self._clocks = (clock_snapshot(), self._clocks[1])
             surroundings = self._findings.surroundings = Surroundings(plan)
             yield from self._notices(folder, surroundings.before())
-            launch = plan.launch(folder.path / WORKER_LOG)
-            job = plan.job(launch)
             yield from self._run_worker(folder, launch, job)
             yield from self._notices(folder, surroundings.after())
         yield from self._phase(folder, "collect", "begun")
@@ -143,12 +144,11 @@ class Execution:
         while not lock.acquire(timeout_s):
             if timeout_s == 0.0:
                 message = "waiting for another measurement on this machine to end"
-                yield folder.append(Warned(reference="machine-busy", message=message), source="host")
+                yield folder.append(Warned(reference=MACHINE_BUSY, message=message), source="host")
             timeout_s = 1.0
 
     def _run_worker(self, folder: RunFolder, launch: Launch, job: Job) -> Iterator[Event]:
         plan = self._plan
-        folder.write_job(job)
         yield from self._phase(folder, "create", "begun")
         connection = plan.runtime.start(launch)
         # The sampler ends before the worker is killed.

@@ -8,12 +8,14 @@ import json
 import os
 import re
 import secrets
+import shutil
 import time
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from mlbundle.files import storage_failed, write_atomically
+from mlbundle.runs.owner import own_document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,6 +32,7 @@ OWNER_LOCK = "owner.lock"
 JOB = "job.json"
 TRACE = "trace.pftrace.gz"
 WORKER_LOG = "worker.log"
+_MOST_LINE = 1 << 16
 _RUN_ID = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6}")
 
 
@@ -50,9 +53,11 @@ class RunFolder:
             unborn.mkdir(parents=True)
             self._lock = os.open(unborn / OWNER_LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             fcntl.flock(self._lock, fcntl.LOCK_EX)
+            os.write(self._lock, own_document())
             self._events = (unborn / EVENTS).open("a", encoding="utf-8")
             unborn.rename(self.path)
         except OSError as error:
+            shutil.rmtree(unborn, ignore_errors=True)
             raise storage_failed(error, self.path) from error
 
     def __enter__(self) -> Self:
@@ -107,6 +112,21 @@ def owned(folder: Path) -> Iterator[bool]:
         os.close(descriptor)
 
 
+def is_driven(folder: Path) -> bool:
+    """Whether a living process drives a run, or closes it; also for who may only read."""
+    try:
+        descriptor = os.open(folder / OWNER_LOCK, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 def run_folders(settings: Settings) -> list[Path]:
     """Return the folders of all runs, oldest first; whatever else lies there is passed over."""
     if not settings.runs_dir.is_dir():
@@ -121,3 +141,12 @@ def read_record(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return document if isinstance(document, dict) else None
+
+
+def first_event(folder: Path) -> dict[str, Any]:
+    """Return the first event of a run, which names the model; empty when there is none that can be read."""
+    with suppress(OSError, ValueError), (folder / EVENTS).open(encoding="utf-8", errors="replace") as stream:
+        event = json.loads(stream.readline(_MOST_LINE))
+        if isinstance(event, dict):
+            return event
+    return {}

@@ -9,6 +9,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+MACHINE_BUSY = "machine-busy"
+"""What a run says that waits."""
+
 _POLL_S = 0.1
 
 

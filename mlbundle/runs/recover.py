@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import StorageFailed
 from mlbundle.files import write_atomically
 from mlbundle.runs.execute import DATABASE
-from mlbundle.runs.folder import EVENTS, JOB, RECORD, owned, run_folders
+from mlbundle.runs.folder import JOB, RECORD, first_event, owned, read_record, run_folders
 from mlbundle.runs.leftovers import note_left_container, remove_noted_containers
 from mlbundle.runs.partial_trace import attributes_of_folder, write_partial_trace
 from mlbundle.runs.record import partial_record
@@ -22,27 +23,29 @@ if TYPE_CHECKING:
 
     from mlbundle.config import Settings
 
-_MOST_LINE = 1 << 16
+_POLL_S = 0.1
 
 
 def recover_left_runs(settings: Settings) -> list[str]:
     """Close every run that nobody drives any more; returns their ids. Cheap when there is none."""
     folders = run_folders(settings)
     closed = [
-        folder.name for folder in folders if not (folder / RECORD).exists() and _close(folder, settings)
+        folder.name
+        for folder in folders
+        if not (folder / RECORD).exists() and close_left_run(folder, settings)
     ]
     _remove_left_scratch(folders)
     remove_noted_containers(settings)
     return closed
 
 
-def _close(folder: Path, settings: Settings) -> bool:
-    """Write a partial record, unless somebody drives the run or it was finished meanwhile."""
+def close_left_run(folder: Path, settings: Settings) -> bool:
+    """Write a partial record, unless somebody drives the run or it was finished meanwhile; says whether it did."""
     with owned(folder) as ours:
         if not ours or (folder / RECORD).exists():
             return False
         job = _job(folder)
-        record = partial_record(folder.name, job, _first_event(folder), folder)
+        record = partial_record(folder.name, job, first_event(folder), folder)
         if job.get("trace_level", "none") != "none":
             record["files"] = write_partial_trace(folder, attributes_of_folder(folder.name, job))
         if (job.get("paths") or {}).get("assets") == ASSETS_IN_CONTAINER:
@@ -51,6 +54,23 @@ def _close(folder: Path, settings: Settings) -> bool:
     with suppress(StorageFailed):
         RunDatabase(settings.data_dir / DATABASE).add(record)
     return True
+
+
+def ended_record(folder: Path, settings: Settings, *, timeout_s: float = 10.0) -> dict[str, Any] | None:
+    """Return the record of a run that has ended: a partial one, written now, when its owner died without one.
+
+    Waits up to `timeout_s` for somebody else who is about to write it; None when it is not there then, as the run goes
+    on or was removed. Raises StorageFailed.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (record := read_record(folder)) is None:
+        if not folder.is_dir():
+            return None
+        if not close_left_run(folder, settings):
+            if time.monotonic() >= deadline:
+                return None
+            time.sleep(_POLL_S)
+    return record
 
 
 def _remove_left_scratch(folders: list[Path]) -> None:
@@ -70,12 +90,4 @@ def _job(folder: Path) -> dict[str, Any]:
         document = json.loads((folder / JOB).read_bytes())
         if isinstance(document, dict):
             return document
-    return {}
-
-
-def _first_event(folder: Path) -> dict[str, Any]:
-    with suppress(OSError, ValueError), (folder / EVENTS).open(encoding="utf-8", errors="replace") as stream:
-        event = json.loads(stream.readline(_MOST_LINE))
-        if isinstance(event, dict):
-            return event
     return {}

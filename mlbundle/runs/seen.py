@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-_MOST_LINE_BYTES = 2 << 20
+MOST_LINE_BYTES = 2 << 20
 _MOST_PASSES = 1000
 
 
@@ -107,9 +107,15 @@ def _seen(folder: Path) -> _Seen:
 def events_of(folder: Path) -> Iterator[Event]:
     """Yield the events that were written down whole: the last line may have been cut."""
     with suppress(OSError), (folder / EVENTS).open("rb") as stream:
-        while line := stream.readline(_MOST_LINE_BYTES):
-            with suppress(ValueError, TypeError, RecursionError):
-                document = json.loads(line)
-                event = event_from_document(document) if isinstance(document, dict) else None
-                if event is not None:
-                    yield event
+        while line := stream.readline(MOST_LINE_BYTES):
+            event = event_of_line(line)
+            if event is not None:
+                yield event
+
+
+def event_of_line(line: bytes) -> Event | None:
+    """Return the event of a line of `events.jsonl`; None for one of a kind that we don't know, or that is no event."""
+    with suppress(ValueError, TypeError, RecursionError):
+        document = json.loads(line)
+        return event_from_document(document) if isinstance(document, dict) else None
+    return None

@@ -90,6 +90,7 @@ _COLUMNS = (
     "trimmed_mean_ns", "p50_ns", "p90_ns", "p99_ns", "throughput_per_s", "accuracy", "headline", "headline_value",
     "headline_unit", "quick", "record",
 )  # fmt: skip
+ROW_COLUMNS = tuple(name for name in _COLUMNS if name != "record")
 _BUSY_TIMEOUT_S = 30.0
 
 
@@ -116,7 +117,7 @@ class RunDatabase:
 
         `model` may have wildcards; `framework` is the name of a framework or of a form of the model.
         """
-        names = [name for name in _COLUMNS if name != "record"]
+        names = ROW_COLUMNS
         conditions, values = ["1"], []
         if model:
             conditions.append("model GLOB ?")
