@@ -19,7 +19,7 @@ _COLUMNS = (
     "run", "model", "framework", "scenario", "runtime", "status", "headline", "ratio", "p99", "throughput", "accuracy",
     "predictions", "outputs",
 )  # fmt: skip
-_SPARE = ("p99", "throughput", "accuracy")
+_SPARE = ("p99", "throughput", "accuracy", "predictions", "runtime", "scenario")
 _NAMED = 3
 
 

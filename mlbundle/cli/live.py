@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from mlbundle.cli import output, units
-from mlbundle.wire.events import Event, Log, Phase, Progress, Warned, Window
+from mlbundle.wire.events import NOTICE, Event, Log, Phase, Progress, Warned, Window
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -25,6 +25,9 @@ _DOING = {
     "collect": "collecting",
     "verify": "verifying",
 }
+
+
+_LEAST_LEFT_S = 0.1
 
 
 class LiveView:
@@ -54,13 +57,21 @@ class LiveView:
             latencies = f"p50 {units.duration(event.p50_ns)}  p99 {units.duration(event.p99_ns)}"
             self._detail = f"{units.rate(event.throughput)}  {latencies}"
         elif isinstance(event, Progress) and event.total:
-            left = "" if event.eta_s is None else f", {units.duration(event.eta_s * 1e9)} left"
-            self._share = f"{100 * event.done / event.total:3.0f} %{left}"
+            # Nobody reads of times that are over when they are read.
+            seen = event.eta_s is not None and event.eta_s >= _LEAST_LEFT_S
+            left = f", {units.duration(event.eta_s * 1e9)} left" if seen and event.eta_s is not None else ""
+            if event.unit == "trials":
+                self._phase = "searching for the peak"
+                trial = min(int(event.done) + 1, int(event.total))
+                self._share = f"trial {trial} of {event.total:.0f} at most{left}"
+            else:
+                self._share = f"{100 * event.done / event.total:3.0f} %{left}"
         elif isinstance(event, Warned):
             self._clear()
             output.warn(event.message, hint=event.hint)
         elif isinstance(event, Log):
-            output.narrate(event.message, level=1)
+            self._clear()
+            output.narrate(event.message, level=0 if event.level == NOTICE else 1)
         self._draw()
 
     def _draw(self) -> None:

@@ -213,11 +213,24 @@ def records(
 
 def notes(lines: Sequence[str], *, output_format: str) -> None:
     """Write what belongs below a table for people; programs that read CSV or JSON lines get none."""
+    from mlbundle.cli.tables import wrapped
+
     if lines and output_format in {"table", "markdown"}:
         data("")
+        width = terminal_width() if output_format == "table" else None
         for number, line in enumerate(lines):
+            if width is not None:
+                for part in wrapped(line, width):
+                    data(part)
+                continue
             # Markdown takes lines that follow each other for one.
             data(f"{line}  " if output_format == "markdown" and number < len(lines) - 1 else line)
+
+
+def terminal_width() -> int | None:
+    """Return the width of the terminal that stdout is, None where it is none: what is piped is not broken."""
+    terminal = sys.stdout is not None and sys.stdout.isatty()
+    return shutil.get_terminal_size().columns if terminal else None
 
 
 def _plain(value: Any) -> Any:
@@ -240,9 +253,8 @@ def _csv(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
 def _text_table(columns: Sequence[str], rows: Sequence[Sequence[str]], spare: Sequence[str]) -> None:
     from mlbundle.cli.tables import lay_out
 
-    terminal = sys.stdout is not None and sys.stdout.isatty()
-    width = shutil.get_terminal_size().columns if terminal else None
+    width = terminal_width()
     layout = lay_out(columns, rows, width, spare=spare)
     for number, line in enumerate(layout.lines):
-        bold = terminal and number < layout.headers and use_color(sys.stdout)
+        bold = width is not None and number < layout.headers and use_color(sys.stdout)
         click.echo(click.style(line, bold=True) if bold else line)

@@ -16,10 +16,15 @@ from mlbundle.cli import (
     results_tokens,
     units,
 )
+from mlbundle.cli.scenario_text import scenario_text
+from mlbundle.cli.tables import shorten_digests, wrapped
+from mlbundle.runs.advice import reasons_of
+from mlbundle.runs.words import counted
 
 if TYPE_CHECKING:
     from mlbundle.config import Settings
 
+_NAMES, _LEAST_ROOM = 12, 20
 _HARNESS_OF_P50 = "of p50 is the loop itself"
 # A cold start has no loop, and what LoadGen costs in Server can't be told from waiting.
 _HARNESS: dict[str, str | None] = {
@@ -33,24 +38,32 @@ _HARNESS: dict[str, str | None] = {
 
 
 def show_record(record: dict[str, Any], settings: Settings) -> None:
-    """Print a run record as the result table."""
+    """Print a run record as the result table, in lines that fit the terminal if there is one."""
+    width = output.terminal_width()
     for name, text in _result_lines(record, settings):
-        output.data(f"{name:<11} {text}".rstrip())
+        for number, part in enumerate(_parts(text, width)):
+            output.data(f"{'' if number else name:<{_NAMES}}{part}".rstrip())
+
+
+def _parts(text: str, width: int | None) -> list[str]:
+    """Return a text in lines beside the names; what can't be broken goes over the edge, whole."""
+    if width is None or len(text) + _NAMES <= width:
+        return [text]
+    room = max(_LEAST_ROOM, width - _NAMES)
+    return wrapped(" ".join(shorten_digests(word) for word in text.split(" ")), room)
 
 
 def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str, str]]:
     bundle, framework, result = record["bundle"], record["framework"], record["result"]
-    options = record["scenario"]["options"]
     lines = [
         ("bundle", f"{bundle['name']}:{bundle['version']}  {bundle['manifest_digest']}"),
         ("framework", _framework_text(framework)),
-        (
-            "scenario",
-            f"{record['scenario']['name']}  " + "  ".join(f"{k}={v}" for k, v in sorted(options.items())),
-        ),
+        ("scenario", scenario_text(record["scenario"])),
     ]
     if record["status"] != "completed":
         lines.append(("status", f"{record['status']}: " + "; ".join(record["validity"]["reasons"])))
+    if record.get("seen"):
+        lines += _seen_lines(record["seen"])
     if record["error"]:
         error = record["error"]
         lines.append(("error", f"[{error['reference']}] {error['message']}"))
@@ -69,7 +82,7 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
         ]
     lines += _used_lines(record["resources"].get("measure") or {})
     if result and not record["validity"]["valid"]:
-        lines.append(("INVALID", "; ".join(record["validity"]["reasons"])))
+        lines.append(("INVALID", "; ".join(reasons_of(record))))
     lines.append(("isolation", str(record["environment"].get("isolation", "unknown"))))
     if record["image"]:
         lines.append(("image", f"{record['image']['ref']}  {record['image']['config_digest']}"))
@@ -81,6 +94,18 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
         lines.append(("trace", str(folder / record["files"]["trace"])))
     lines += [("warning", warning["message"]) for warning in record["environment"].get("warnings") or []]
     return [*lines, ("run", record["run_id"])]
+
+
+def _seen_lines(seen: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what was seen of a run that did not come to its end."""
+    texts = []
+    if seen.get("queries"):
+        texts.append(counted(seen["queries"], "query", "queries"))
+    if seen.get("last_window"):
+        texts.append(f"p50 {units.duration(seen['last_window']['p50_ns'])}")
+    if seen.get("phase"):
+        texts.append(f"ended in phase {seen['phase']}")
+    return [("seen", ", ".join(texts))] if texts else []
 
 
 def _latency_lines(result: dict[str, Any]) -> list[tuple[str, str]]:
@@ -99,7 +124,10 @@ def _harness_lines(scenario: str, ratio: float) -> list[tuple[str, str]]:
     """Return what the harness costs, in words of the scenario's headline; nothing where it can't be told."""
     words = _HARNESS.get(scenario, _HARNESS_OF_P50)
     share = 1 - 1 / ratio if scenario == "offline" else ratio - 1
-    return [] if words is None else [("harness", f"{100 * share:.1f} % {words}")]
+    if words is None:
+        return []
+    text = "less than 0.1 %" if share < 0.0005 else f"{100 * share:.1f} %"
+    return [("harness", f"{text} {words}")]
 
 
 def _used_lines(measured: dict[str, Any]) -> list[tuple[str, str]]:
@@ -132,7 +160,7 @@ def _framework_text(framework: dict[str, Any]) -> str:
 
 
 def _amount(result: dict[str, Any]) -> str:
-    return f"({result['queries']:,} queries in {result['duration_s']:.2f} s)"
+    return f"({counted(result['queries'], 'query', 'queries')} in {result['duration_s']:.2f} s)"
 
 
 def _accuracy_text(accuracy: dict[str, Any]) -> str:

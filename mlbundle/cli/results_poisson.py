@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from mlbundle.cli import units
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 
 def lines(result: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -17,6 +17,7 @@ def lines(result: Mapping[str, Any]) -> list[tuple[str, str]]:
         found += _poisson(result["poisson"])
     if "peak" in result:
         found.append(("peak", _peak(result["peak"])))
+        found += _trials(result["peak"]["trials"])
     if "repeats" in result:
         found.append(("repeats", _repeats(result["repeats"])))
     return found + _bounds(result)
@@ -47,8 +48,24 @@ def _peak(peak: Mapping[str, Any]) -> str:
     if not peak["trials"]:
         return f"none: no rate can have {wanted}"
     if peak["rate_per_s"] is None:
+        best = max((trial["rate_per_s"] for trial in peak["trials"] if trial["kept"]), default=None)
+        if best is not None:
+            return f"none confirmed with {wanted}; the best trial was {units.rate(best)} {tried}"
         return f"none found with {wanted} {tried}"
     return f"{units.rate(peak['rate_per_s'])} with {wanted} {tried}"
+
+
+def _trials(trials: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """Return a line for each rate that was tried, in order."""
+    rates = [units.rate(trial["rate_per_s"]) for trial in trials]
+    width = max(map(len, rates), default=0)
+    return [
+        (
+            "" if number else "trials",
+            f"{rate:>{width}}  {units.duration(trial['latency_ns'])}  {'kept' if trial['kept'] else 'not kept'}",
+        )
+        for number, (rate, trial) in enumerate(zip(rates, trials, strict=True))
+    ]
 
 
 def _repeats(repeats: Mapping[str, Any]) -> str:

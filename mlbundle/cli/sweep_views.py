@@ -25,6 +25,7 @@ _KEPT = (
     "headline", "headline_value", "headline_unit", "quick",
 )  # fmt: skip
 _SPARE = ("p99", "throughput", "run", "accuracy")
+_SPARE_OF_GROUPS = ("rounds", "good")
 _STOPPED = "stopped, to do again"
 
 
@@ -163,7 +164,12 @@ def show_results(folder: SweepFolder, plan: SweepPlan, output_format: str) -> No
     if groups:
         output.data("")
         columns = [*axes, "rounds", "good", "mean", "lowest", "highest"]
-        output.table(columns, [_group_row(group, axes) for group in groups], output_format=output_format)
+        output.table(
+            columns,
+            [_group_row(group, axes) for group in groups],
+            output_format=output_format,
+            spare=_SPARE_OF_GROUPS,
+        )
     said = [f"{counts[name]} {name.replace('_', ' ')}" for name in counts if counts[name]]
     output.notes([f"sweep {folder.sweep_id}: {', '.join(said)}"], output_format=output_format)
 
@@ -197,9 +203,8 @@ def _group_row(group: Mapping[str, Any], axes: list[str]) -> list[Any]:
     def shown(name: str) -> str:
         return headline_text({**group, "headline_value": group[name]}).removesuffix(f" {group['headline']}")
 
-    mean = headline_text({**group, "headline_value": group["mean"]})
     values = [group["values"].get(name, "") for name in axes]
-    return [*values, group["rounds"], group["good"], mean, shown("lowest"), shown("highest")]
+    return [*values, group["rounds"], group["good"], *map(shown, ("mean", "lowest", "highest"))]
 
 
 def _state_text(document: dict[str, Any]) -> str:

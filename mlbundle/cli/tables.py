@@ -19,6 +19,8 @@ _DIGEST = re.compile(r"(?<![0-9a-zA-Z])([0-9a-f]{12})[0-9a-f]{52}(?![0-9a-zA-Z])
 # A column of texts longer than this may go on below; what is shorter is read at a glance and stays in one line.
 _PROSE = 24
 _LEAST_PROSE = 14
+# A table of several rows that would become blocks may have shorter texts in two lines, and narrower columns.
+_SHORT_PROSE, _LEAST_SHORT_PROSE = 8, 6
 
 Cells = list[list[str]]
 
@@ -52,12 +54,17 @@ def lay_out(
     if len(header) == 2:
         return Layout(_open_ended(header, cells, width))
     header, cells, same = _without_same(header, cells)
-    told = ["", *_wrapped("the same in every row: " + ", ".join(same), width)] if same else []
+    told = ["", *wrapped("the same in every row: " + ", ".join(same), width)] if same else []
     fitting = _fitted(header, cells, width) if len(header) > 1 else None
     if fitting is None:
         fitting = _without_spare(header, cells, width, [name for name in spare if name in header])
     if fitting is None and _total(_widths(header, cells)[:-1]) <= width // 2:
         fitting = _open_ended(header, cells, width)
+    if fitting is None and len(cells) > 1:
+        spared = [name for name in spare if name in header]
+        fitting = _fitted(header, cells, width, short=True) or _without_spare(
+            header, cells, width, spared, short=True
+        )
     if fitting is not None:
         return Layout([*fitting, *told])
     return Layout([*_blocks(header, cells, width), *told], headers=0)
@@ -75,13 +82,20 @@ def cell_width(text: str) -> int:
     return sum(0 if unicodedata.combining(c) else 1 + (unicodedata.east_asian_width(c) in "WF") for c in text)
 
 
-def _fitted(header: list[str], cells: Cells, width: int) -> list[str] | None:
-    """Return a table no wider than `width`, with long texts going on below; None where there is no such table."""
+def _fitted(header: list[str], cells: Cells, width: int, *, short: bool = False) -> list[str] | None:
+    """Return a table no wider than `width`, with long texts going on below; None where there is no such table.
+
+    With `short`, texts of two words may do so too.
+    """
     widths = _widths(header, cells)
     spare = width - _total(widths)
     if spare >= 0:
         return _aligned(header, cells, widths)
-    least = [_least(header, cells, i) if _is_prose(cells, i) else widths[i] for i in range(len(header))]
+    prose, narrowest = (_SHORT_PROSE, _LEAST_SHORT_PROSE) if short else (_PROSE, _LEAST_PROSE)
+    least = [
+        _least(header, cells, i, narrowest) if _is_prose(cells, i, prose) else widths[i]
+        for i in range(len(header))
+    ]
     if _total(least) > width:
         return None
     room = width - _total(least)
@@ -94,13 +108,13 @@ def _fitted(header: list[str], cells: Cells, width: int) -> list[str] | None:
     return _aligned(header, cells, least)
 
 
-def _is_prose(cells: Cells, column: int) -> bool:
-    return any(" " in row[column] and cell_width(row[column]) > _PROSE for row in cells)
+def _is_prose(cells: Cells, column: int, prose: int) -> bool:
+    return any(" " in row[column] and cell_width(row[column]) > prose for row in cells)
 
 
-def _least(header: list[str], cells: Cells, column: int) -> int:
+def _least(header: list[str], cells: Cells, column: int, narrowest: int) -> int:
     words = [word for row in cells for word in row[column].split(" ")]
-    return max(_LEAST_PROSE, cell_width(header[column]), *(cell_width(word) for word in words))
+    return max(narrowest, cell_width(header[column]), *(cell_width(word) for word in words))
 
 
 def _open_ended(header: list[str], cells: Cells, width: int) -> list[str]:
@@ -119,14 +133,17 @@ def _without_same(header: list[str], cells: Cells) -> tuple[list[str], Cells, li
     return [header[i] for i in kept], [[row[i] for i in kept] for row in cells], told
 
 
-def _without_spare(header: list[str], cells: Cells, width: int, spare: list[str]) -> list[str] | None:
+def _without_spare(
+    header: list[str], cells: Cells, width: int, spare: list[str], *, short: bool = False
+) -> list[str] | None:
     """Return a table without as few of the spare columns as will do, and a line that names them, or None."""
     for count in range(1, len(spare) + 1):
         kept = [i for i, name in enumerate(header) if name not in spare[:count]]
-        fitting = _fitted([header[i] for i in kept], [[row[i] for i in kept] for row in cells], width)
+        left = [[row[i] for i in kept] for row in cells]
+        fitting = _fitted([header[i] for i in kept], left, width, short=short)
         if fitting is not None:
             told = f"left out for want of room: {', '.join(spare[:count])}"
-            return [*fitting, "", *_wrapped(told, width)]
+            return [*fitting, "", *wrapped(told, width)]
     return None
 
 
@@ -144,7 +161,7 @@ def _blocks(header: list[str], cells: Cells, width: int) -> list[str]:
 def _aligned(header: list[str], cells: Cells, widths: list[int]) -> list[str]:
     lines: list[str] = []
     for row in [header, *cells] if header else cells:
-        parts = [_wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
+        parts = [wrapped(cell, width) for cell, width in zip(row, widths, strict=True)]
         for number in range(max(len(part) for part in parts)):
             texts = [part[number] if number < len(part) else "" for part in parts]
             padded = [
@@ -154,7 +171,7 @@ def _aligned(header: list[str], cells: Cells, widths: list[int]) -> list[str]:
     return lines
 
 
-def _wrapped(text: str, width: int) -> list[str]:
+def wrapped(text: str, width: int) -> list[str]:
     """Return a text in lines no wider than `width`, broken at spaces alone."""
     if cell_width(text) <= width:
         return [text]

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SECOND_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_EXPONENTS = {"ns": "e-9", "us": "e-6", "ms": "e-3"}
 _SECONDS = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)\s*(ns|us|ms|s|m|h)?\Z")
 _MOST_ARRIVALS = 100_000
 _MOST_OFFERED = 10_000_000
@@ -207,6 +208,10 @@ def _seconds(option: Option, value: Any) -> float:
         match = _SECONDS.match(value.strip().lower())
         if match is None:
             raise _nonsense(option, value, "a number and one unit, such as 3s, 500ms, 2m or 1.5h")
+        # In decimal: 10us are 0.00001 s, which the product of binary fractions is not.
+        exponent = _EXPONENTS.get(match[2])
+        if exponent is not None:
+            return float(f"{match[1]}{exponent}")
         return float(match[1]) * SECOND_UNITS[match[2] or "s"]
     return _number(option, value)
 

@@ -23,6 +23,8 @@ PHASES = (
     "collect",
     "verify",
 )
+# The level of a log line that who watches a run wants to see; others are for the log.
+NOTICE = "notice"
 FAULTS = ("bundle", "framework", "environment", "mlbundle")
 
 

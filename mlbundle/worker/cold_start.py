@@ -23,6 +23,7 @@ import numpy as np
 from mlbundle.wire import events
 from mlbundle.wire.job import Job
 from mlbundle.wire.passes import LATENCIES, SPANS
+from mlbundle.wire.words import duration
 from mlbundle.worker.emit import Emitter
 from mlbundle.worker.passes import peak_memory_bytes
 from mlbundle.worker.pipeline.build import add_batch_axis
@@ -50,6 +51,7 @@ def run(job: Job, emitter: Emitter, name: str) -> None:
     # Whether the answer is what the manifest says is looked at when nothing is timed any more.
     session.prepare(feeds)
     _send(emitter, name, _phases(marks, imports), job.trace_level != "none", session)
+    _tell(emitter, job, name, marks[-1][1] - marks[0][1])
     session.close()
 
 
@@ -101,6 +103,13 @@ def _phases(marks: list[tuple[str, int]], imports: ImportClock) -> list[tuple[st
         else:
             phases.append((name, begin, end))
     return phases
+
+
+def _tell(emitter: Emitter, job: Job, name: str, total_ns: int) -> None:
+    number = int(name.partition(":")[2] or 0) + 1
+    starts = (job.scenario.get("options") or {}).get("repeats") or 1
+    message = "start {} of {}: {} to the first answer".format(number, starts, duration(total_ns))
+    emitter.event(events.Log(level=events.NOTICE, message=message))
 
 
 def _send(

@@ -306,11 +306,15 @@ def test_differences_are_told_in_words_and_units(cli, runs) -> None:
 
 def test_a_terminal_of_80_columns_breaks_no_word(runs, home: Path) -> None:
     runs.add("onnxruntime", mean_ns=1234.0)
-    runs.add("torch-export", "process", isolation="unpinned")
+    reasons = ["the rate could not be held: 20,000 /s came, 9,000 /s were answered, and 700 still waited"]
+    runs.add("torch-export", "process", isolation="unpinned", validity={"valid": False, "reasons": reasons})
     for command in (("runs", "list"), ("compare", "--model", "digits-cnn"), ("list",)):
         shown = in_terminal(*command)
         assert all(len(line) <= 80 for line in shown.splitlines()), shown
         assert "onnxruntime" in shown, shown
+    for line in in_terminal("runs", "show", "latest").splitlines():
+        # A path is one word and stays whole.
+        assert len(line) <= 80 or len(line.split()) <= 2, line
     assert "environments are made from hash-locked" in in_terminal("doctor")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Callable
 from typing import Any
@@ -323,6 +324,9 @@ def test_the_peak_is_that_of_theory(emitted, virtual) -> None:
     latencies = np.asarray(measured.timings.ends_ns) - np.asarray(measured.timings.scheduled_ns)
     assert np.percentile(latencies, 90) <= 4_000_000
     assert 3 <= len(peak["trials"]) <= MOST_TRIALS + 2
+    said = [e["message"] for e in read() if e["kind"] == "log" and e["level"] == "notice"]
+    assert re.match(r"trial 1: [\d.,]+ samples a second, p90 [\d.]+ ms: (not )?kept", said[0])
+    assert sum(text.startswith("trial ") for text in said) <= len(peak["trials"])
     trials = [e for e in read() if e["kind"] == "progress" and e["unit"] == "trials"]
     assert trials[-1]["done"] == trials[-1]["total"]
     shares = [e["done"] for e in trials]

@@ -10,8 +10,9 @@ import time
 from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
-from mlbundle.wire.events import Progress, Warned
+from mlbundle.wire.events import NOTICE, Log, Progress, Warned
 from mlbundle.wire.passes import MOST_BATCH_SIZES
+from mlbundle.wire.words import rate
 from mlbundle.worker.errors import MAX_TEXT, WorkerError, bundle_error
 from mlbundle.worker.memory import is_shortage
 from mlbundle.worker.scenarios.base import PassOutcome, ScenarioOutcome, Subject
@@ -96,6 +97,8 @@ class BatchedScenario:
                 )
                 break
             search.learn(size)
+            message = "batches of {:,}: {}".format(size, rate(measured[-1].throughput_per_s))
+            subject.emitter.event(Log(level=NOTICE, message=message))
             size = search.next_size(measured)
         overhead_ns = loop_overhead_ns()
         subject.emitter.phase("measure", "done")

@@ -11,8 +11,9 @@ from typing import Any, Callable, Mapping, Sequence
 
 import numpy as np
 
-from mlbundle.wire.events import Log, Progress
+from mlbundle.wire.events import NOTICE, Log, Progress
 from mlbundle.wire.judging import judged_rank, nearest_rank
+from mlbundle.wire.words import duration
 from mlbundle.worker.arrivals import poisson_arrivals, replayed_arrivals
 from mlbundle.worker.errors import WorkerError
 from mlbundle.worker.scenarios.base import PassOutcome, ScenarioOutcome, Subject, Timings, measured_kind
@@ -74,7 +75,7 @@ class PoissonScenario:
         self._warm_up = options.get("warmup", "auto")
         target_s = options.get("target_latency_s")
         self.target_ns = None if target_s is None else float(target_s) * 1e9
-        self._percentile = float(options.get("percentile", 99.0))
+        self.percentile = float(options.get("percentile", 99.0))
         self._find_peak = bool(options.get("find_peak"))
         self._clock = MonotonicClock() if clock is None else clock
         self._check()
@@ -140,7 +141,7 @@ class PoissonScenario:
 
     def try_rate(self, subject: Subject, rate: float, number: int, left: int) -> Trial:
         """Try a rate for a short while; `left` is how many trials there can be, with this one."""
-        tail = TRIAL_TAIL / (1 - self._percentile / 100)
+        tail = TRIAL_TAIL / (1 - self.percentile / 100)
         assert self.target_ns is not None
         fitting_s = max(TRIAL_S, tail / rate, TRIAL_TARGETS * self.target_ns / 1e9)
         duration_s = min(self._duration_s, fitting_s)
@@ -159,7 +160,7 @@ class PoissonScenario:
         assert self.target_ns is not None
         assert schedule.rate_per_s is not None
         latencies = np.sort(as_int64(timings.ends_ns) - as_int64(timings.scheduled_ns))
-        latency_ns = int(latencies[rank(len(latencies), self._percentile)])
+        latency_ns = int(latencies[rank(len(latencies), self.percentile)])
         kept = was_held(schedule, timings) and latency_ns <= self.target_ns
         return Trial(schedule.rate_per_s, latency_ns, kept)
 
@@ -221,7 +222,7 @@ class _Search:
                 self._trials.append(judged)
                 self._rate *= STEP_DOWN
                 message = "the peak was not confirmed, measuring again at {:,.5g} samples a second"
-                self._subject.emitter.event(Log(message=message.format(self._rate)))
+                self._subject.emitter.event(Log(level=NOTICE, message=message.format(self._rate)))
         return schedule, timings
 
     def to_document(self) -> dict[str, Any]:
@@ -233,7 +234,21 @@ class _Search:
         return {"rate_per_s": self._peak, "trials": trials}
 
     def _try(self, rate: float) -> Trial:
-        return self._scenario.try_rate(self._subject, rate, self._done, max(1, self._left))
+        trial = self._scenario.try_rate(self._subject, rate, self._done, max(1, self._left))
+        message = "trial {}: {:,.5g} samples a second, p{:g} {}: {}"
+        self._subject.emitter.event(
+            Log(
+                level=NOTICE,
+                message=message.format(
+                    self._done + 1,
+                    rate,
+                    self._scenario.percentile,
+                    duration(trial.latency_ns),
+                    "kept" if trial.kept else "not kept",
+                ),
+            )
+        )
+        return trial
 
     def _told(self, done: int, left: int) -> None:
         self._done, self._left = done, left

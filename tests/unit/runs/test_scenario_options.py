@@ -9,6 +9,7 @@ import click
 import pytest
 
 from mlbundle.cli.scenario import chosen_scenario, scenario_arguments
+from mlbundle.cli.scenario_text import scenario_text
 from mlbundle.errors import UsageError
 from mlbundle.runs.scenarios import (
     check_compliance,
@@ -79,6 +80,22 @@ def test_the_names_of_a_record_are_taken_too() -> None:
     assert (found["rate_per_s"], found["duration_s"]) == (400, 2)
     with pytest.raises(UsageError, match="--rate is said twice"):
         scenario_options("poisson", {"rate_per_s": 400.0, "rate": 5})
+
+
+@pytest.mark.parametrize(
+    ("scenario", "given", "text"),
+    [
+        ("poisson", {"rate": "400", "duration": "1.5s", "target-latency": "10us"}, None),
+        ("batched", {"batch-sizes": "1,8", "warmup": "250ms"}, None),
+        ("single-stream", {"quick": True, "compliance": "TEST01,TEST04"}, None),
+        ("server", {"rate": "0.5", "duration": "2m"}, "server  --duration 120s --rate 0.5"),
+    ],
+)
+def test_the_scenario_of_a_record_is_shown_as_it_is_written(scenario: str, given: Any, text: Any) -> None:
+    options = scenario_options(scenario, given)
+    shown = scenario_text({"name": scenario, "options": options})
+    assert text is None or shown == text
+    assert chosen("--scenario", *shown.split()) == (scenario, options)
 
 
 def test_every_problem_of_a_file_is_told_with_its_line(tmp_path: Path) -> None:
