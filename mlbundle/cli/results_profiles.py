@@ -29,7 +29,12 @@ def _seen(profile: Mapping[str, Any]) -> str:
     if kernels:
         parts.append(f"{_each(kernels, profile['queries'])} kernels or operators")
     ratio = f"x{profile['ratio']:.2f} of {units.duration(profile['unprofiled_p50_ns'])} without the profiler"
-    return f"{' and '.join(parts)} in each of {profile['queries']} queries; {ratio}"
+    return f"{' and '.join(parts)} in each of {_queries(profile)}; {ratio}"
+
+
+def _queries(profile: Mapping[str, Any]) -> str:
+    size = profile.get("batch_size", 1)
+    return f"{profile['queries']} queries{f' of {size} samples' if size > 1 else ''}"
 
 
 def _each(rows: int, queries: int) -> str:

@@ -151,6 +151,7 @@ def _read(folder: Path, name: str, values: Mapping[str, Any]) -> ProfileFindings
     document: dict[str, Any] = {
         "level": level,
         "queries": queries,
+        "batch_size": count(values, "batch_size", least=1),
         "unprofiled_p50_ns": _median(unprofiled),
         "layers": count(values, "layers"),
         "kernels": count(values, "kernels"),

@@ -67,7 +67,7 @@ def run(job: Job, emitter: Emitter, name: str) -> None:
     watched = _Watched(job, emitter)
     emitter.phase("profile", "begun")
     try:
-        _send(emitter, name, _find(job, level, watched))
+        _send(emitter, name, _find(job, level, watched), batch_size_of(job))
     finally:
         faulthandler.cancel_dump_traceback_later()
         emitter.phase("profile", "done")
@@ -76,7 +76,7 @@ def run(job: Job, emitter: Emitter, name: str) -> None:
 def _find(job: Job, level: str, watched: _Watched) -> _Findings:
     watched.alive()
     plain_session = Session(job)
-    batches = _batches(plain_session)
+    batches = _batches(plain_session, batch_size_of(job))
     with quiet_interpreter():
         unprofiled = _unprofiled(plain_session, batches, watched)
     plain_session.close()
@@ -148,9 +148,24 @@ def _profiler(job: Job, level: str) -> Profiler | None:
     return profiler
 
 
-def _batches(session: Session) -> list[Any]:
-    samples = range(min(len(session.dataset), MOST_SAMPLES))
-    return [session.prepare(add_batch_axis([session.pipeline.prepare(number)])) for number in samples]
+def batch_size_of(job: Job) -> int:
+    """Return how many samples a profiled query has: as many as the scenario's, the most that were asked for."""
+    options = job.scenario.get("options") or {}
+    sizes = options.get("batch_sizes") or [options.get("batch_size") or options.get("samples_per_query") or 1]
+    return max(int(size) for size in sizes)
+
+
+def _batches(session: Session, size: int) -> list[Any]:
+    """Return some batches, each of other samples as long as there are some that are not in one."""
+    samples = len(session.dataset)
+    return [
+        session.prepare(
+            add_batch_axis([
+                session.pipeline.prepare((number * size + place) % samples) for place in range(size)
+            ])
+        )
+        for number in range(max(1, min(samples, MOST_SAMPLES) // size))
+    ]  # fmt: skip
 
 
 def _warm_up(call: Callable[[Any], Any], batches: Iterator[Any], watched: _Watched) -> int:
@@ -185,7 +200,7 @@ def _profiled(job: Job, profiler: Profiler, unprofiled: Sequence[int], watched: 
     session = Session(job, profile=dict(profiler.settings()))
     profiler.attach(session.predictor, session.handle)
     watched.alive()
-    order = itertools.cycle(_batches(session))
+    order = itertools.cycle(_batches(session, batch_size_of(job)))
     call = profiler.caller(session.predictor.predict, session.handle)
     profile = Profile()
     with quiet_interpreter():
@@ -227,13 +242,14 @@ def _timed(call: Callable[[Any], Any], order: Iterator[Any], wanted: int, watche
     return runs
 
 
-def _send(emitter: Emitter, name: str, found: _Findings) -> None:
+def _send(emitter: Emitter, name: str, found: _Findings, batch_size: int) -> None:
     folder, profile = emitter.folder("profile"), found.profile
     # Made before anything is sent: what can't be said leaves no files behind.
     values = {
         "folder": folder,
         "level": name.partition(":")[2],
         "queries": len(found.runs),
+        "batch_size": batch_size,
         "unprofiled_queries": len(found.unprofiled_ns),
         "layers": profile.layers,
         "kernels": profile.kernels,
