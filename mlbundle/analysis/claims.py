@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mlbundle.wire.words import counted
+
 if TYPE_CHECKING:
     from mlbundle.manifest.model import ExpectedAccuracy
 
@@ -52,7 +54,8 @@ def validity_reasons(
     """Return why a measurement does not count; empty when it does."""
     reasons = []
     if queries is not None and queries < LEAST_QUERIES:
-        reasons.append(f"{queries} queries, at least {LEAST_QUERIES} are needed for a 90th percentile")
+        said = counted(queries, "query", "queries")
+        reasons.append(f"{said}, at least {LEAST_QUERIES} are needed for a 90th percentile")
     if not settled:
         reasons.append("the warm-up did not settle: latencies still moved by more than 5 %")
     if concurrent:

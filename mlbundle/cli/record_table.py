@@ -78,7 +78,7 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
                 f"{units.rate(result['throughput_per_s'])}  {_amount(result)}",
             ),
             *_harness_lines(record["scenario"]["name"], result["harness_overhead"]["ratio"]),
-            *_scenario_lines(result),
+            *_scenario_lines(record, result),
         ]
     lines += _used_lines(record["resources"].get("measure") or {})
     if result and not record["validity"]["valid"]:
@@ -93,7 +93,9 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
     if "trace" in record["files"]:
         lines.append(("trace", str(folder / record["files"]["trace"])))
     lines += [("warning", warning["message"]) for warning in record["environment"].get("warnings") or []]
-    return [*lines, ("run", record["run_id"])]
+    # LoadGen's warnings and ours may be the same.
+    twice = {n for n, line in enumerate(lines) if line[0] == "warning" and line in lines[:n]}
+    return [*(line for n, line in enumerate(lines) if n not in twice), ("run", record["run_id"])]
 
 
 def _seen_lines(seen: dict[str, Any]) -> list[tuple[str, str]]:
@@ -124,6 +126,8 @@ def _harness_lines(scenario: str, ratio: float) -> list[tuple[str, str]]:
     """Return what the harness costs, in words of the scenario's headline; nothing where it can't be told."""
     words = _HARNESS.get(scenario, _HARNESS_OF_P50)
     share = 1 - 1 / ratio if scenario == "offline" else ratio - 1
+    # Of a time that two measurements make up there is no more than all of it.
+    share = min(share, 1.0) if scenario == "pipeline" else share
     if words is None:
         return []
     text = "less than 0.1 %" if share < 0.0005 else f"{100 * share:.1f} %"
@@ -140,9 +144,10 @@ def _used_lines(measured: dict[str, Any]) -> list[tuple[str, str]]:
     return [("used", ", ".join(texts))] if texts else []
 
 
-def _scenario_lines(result: dict[str, Any]) -> list[tuple[str, str]]:
+def _scenario_lines(record: dict[str, Any], result: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what the scenario adds; each part of a result has a module that knows how to say it."""
-    found = results_poisson.lines(result) + results_loadgen.lines(result)
+    found = results_poisson.lines(result)
+    found += results_loadgen.lines(result, record["scenario"]["options"], record["validity"]["reasons"])
     for key, module in (
         ("tokens", results_tokens),
         ("batches", results_batched),

@@ -12,6 +12,7 @@ from mlbundle.cli.params import complete_run
 from mlbundle.cli.record_views import form_text, headline_text, runtime_text
 from mlbundle.cli.runs_attach import command as attach_command
 from mlbundle.cli.runs_stop import command as stop_command
+from mlbundle.wire.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -185,13 +186,13 @@ def rm(*, runs: tuple[str, ...], yes: bool, dry_run: bool, output_format: str) -
     if not dry_run and not yes:
         if output_format == "json" or not sys.stdin.isatty():
             raise UsageError(
-                f"{len(chosen)} run(s) would be removed for good",
+                f"{counted(len(chosen), 'run', 'runs')} would be removed for good",
                 context=chosen,
                 hint="say --yes, or --dry-run",
             )
         for run_id in chosen:
             output.narrate(run_id)
-        click.confirm(f"Remove {len(chosen)} run(s) for good?", abort=True, err=True)
+        click.confirm(f"Remove {counted(len(chosen), 'run', 'runs')} for good?", abort=True, err=True)
     size_bytes = sum(tree_size(settings.runs_dir / run_id)[1] for run_id in chosen)
     for run_id in chosen:
         if not dry_run:

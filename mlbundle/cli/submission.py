@@ -10,6 +10,7 @@ import click
 from mlbundle.cli import output
 from mlbundle.cli.params import complete_run
 from mlbundle.errors import EXIT_NO, EXIT_YES, UsageError
+from mlbundle.wire.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -146,7 +147,8 @@ def _show(tree: Path, output_format: str, *, draft: bool | None = None) -> list[
         hint = f" ({finding.hint})" if finding.hint else ""
         output.data(f"{finding.severity}: {finding.place}: {finding.message}{hint}")
     verdict = "a draft" if is_draft else ("not valid" if errors else "valid")
-    counts = f"{len(errors)} errors, {len(findings) - len(errors)} warnings"
+    warnings = counted(len(findings) - len(errors), "warning", "warnings")
+    counts = f"{counted(len(errors), 'error', 'errors')}, {warnings}"
     output.narrate(f"{tree}: {len(results_of(tree))} results, {verdict} ({counts})")
     return findings
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from mlbundle.wire.words import TIME_UNITS, duration, rate, significant
+from mlbundle.wire.words import TIME_UNITS, counted, duration, rate, significant
 
 __all__ = ["counted", "duration", "rate", "seconds", "significant"]
-
-
-def counted(number: int, one: str, many: str) -> str:
-    """Return how many there are of something: `1 query`, `2,000 queries`."""
-    return f"1 {one}" if number == 1 else f"{number:,} {many}"
 
 
 def seconds(value_s: float) -> str:

@@ -19,6 +19,11 @@ def significant(value: float) -> str:
     return "{:.{}f}".format(value, digits)
 
 
+def counted(number: int, one: str, many: str) -> str:
+    """Return how many there are of something: `1 query`, `2,000 queries`."""
+    return "1 {}".format(one) if number == 1 else "{:,} {}".format(number, many)
+
+
 def rate(per_second: float) -> str:
     """Return a rate with thousands separators: `70,912 /s`."""
     return "{:,.0f} /s".format(per_second) if per_second >= 100 else "{} /s".format(significant(per_second))

@@ -304,3 +304,28 @@ def test_any_bytes_are_read_or_refused(tmp_path, content, marked) -> None:
     for read in (read_detail_log, lambda p: list(read_accuracy_log(p))):
         with contextlib.suppress(LogUnreadable):
             read(path)
+
+
+def test_the_table_of_server_says_its_target_and_where_the_rate_came_from() -> None:
+    loadgen = {
+        "scenario": "Server",
+        "valid": True,
+        "submission_valid": False,
+        "submission_reasons": ["quick: not valid for a submission", "beside another"],
+        "compliance": {},
+        "warnings": [],
+        "result": {"result_scheduled_samples_per_sec": 2005.0, "result_99.00_percentile_latency_ns": 108_000},
+        "settings": {
+            "target_qps": 2000,
+            "target_latency_ns": 10_000_000,
+            "target_latency_percentile": 0.99,
+        },
+    }
+    chosen = lines({"loadgen": loadgen}, {"quick": True}, ["beside another"])
+    assert chosen[1] == ("", "quick: not valid for a submission"), "what is said elsewhere is not said twice"
+    assert chosen[2][0] == "rate"
+    assert chosen[2][1].startswith("2,000 /s, chosen by the pilot")
+    assert chosen[3] == ("target", "p99 108 us, 10.0 ms wanted: kept")
+    assert "rate" not in dict(lines({"loadgen": loadgen}, {"rate_per_s": 2000.0}))
+    loadgen["result"]["result_99.00_percentile_latency_ns"] = 11_000_000  # type: ignore[index]
+    assert dict(lines({"loadgen": loadgen}))["target"].endswith("NOT KEPT")
