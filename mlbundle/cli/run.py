@@ -181,7 +181,7 @@ def _execute(plan: RunPlan, settings: Settings, output_format: str) -> dict[str,
                 view.show(event)
                 if output_format == "jsonl":
                     output.json_line(event.to_document())
-    except MlbundleError:
+    except (MlbundleError, KeyboardInterrupt):
         output.narrate(f"what was seen of the run is kept in {settings.runs_dir / plan.run_id}")
         raise
     assert execution.record is not None

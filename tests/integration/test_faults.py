@@ -121,7 +121,7 @@ def wait_until_measuring(home: Path) -> Path:
 
 
 @pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupt_stops_the_worker_and_keeps_what_was_seen(home, tmp_path, sent, status) -> None:
+def test_an_interrupt_stops_the_worker_and_keeps_what_was_seen(cli, home, tmp_path, sent, status) -> None:
     process = start(make_bundle(tmp_path / "mini"))
     folder = wait_until_measuring(home)
     assert worker_processes(str(home))
@@ -129,9 +129,11 @@ def test_an_interrupt_stops_the_worker_and_keeps_what_was_seen(home, tmp_path, s
     _, stderr = process.communicate(timeout=30)
     assert process.returncode == status, stderr
     assert "Traceback" not in stderr
+    assert f"what was seen of the run is kept in {folder}" in stderr
     assert worker_processes(str(home)) == []
     record = json.loads((folder / "record.json").read_text())
     assert record["status"] == "cancelled"
+    assert "ended in phase measure" in cli("runs", "show", "latest").stdout
     assert record["validity"]["valid"] is False
 
 
