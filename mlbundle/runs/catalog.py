@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from mlbundle.runs import removal
 from mlbundle.runs.execute import DATABASE
 from mlbundle.runs.folder import is_driven, read_record, run_folders
 from mlbundle.store.database import RunDatabase
+from mlbundle.store.run_filter import parse_filter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +34,40 @@ def list_runs(
     return _database(settings).rows(limit=limit, model=model, framework=framework)
 
 
+@dataclass(frozen=True)
+class RunPage:
+    """Rows `offset` to `offset + len(rows)` of the `total` runs that were asked for."""
+
+    rows: list[dict[str, Any]]
+    offset: int
+    total: int
+
+
+def search_runs(
+    settings: Settings,
+    text: str = "",
+    *,
+    sort: str = "run",
+    descending: bool = True,
+    offset: int = 0,
+    limit: int = 500,
+) -> RunPage:
+    """Return a page of the runs that fit a filter text (see `store.run_filter`), as the index knows them now.
+
+    The folders are not looked at, so 100,000 runs are searched while one types: call `refresh_runs` first, and when
+    something may have changed. Raises StorageFailed, KeyError for a `sort` that is not one of `run_filter.SORTS`.
+    """
+    chosen = parse_filter(text)
+    database = RunDatabase(settings.data_dir / DATABASE)
+    rows, total = database.page(chosen, sort=sort, descending=descending, offset=offset, limit=limit)
+    return RunPage(rows, offset, total)
+
+
+def refresh_runs(settings: Settings) -> None:
+    """Take in the finished runs that the index does not know yet. Raises StorageFailed."""
+    _database(settings)
+
+
 def run_ids(settings: Settings, prefix: str = "") -> list[str]:
     """Return the ids of runs that begin with `prefix`, newest first."""
     return _database(settings).run_ids(prefix)
@@ -47,7 +83,7 @@ def show_run(settings: Settings, run: str) -> dict[str, Any]:
         record = database.record(pick_run(run, database.run_ids()))
     except ReferenceNotFound:
         for folder in run_folders(settings):
-            if run and folder.name.startswith(run) and is_driven(folder):
+            if run and (run == "latest" or folder.name.startswith(run)) and is_driven(folder):
                 raise ReferenceNotFound(
                     f"run {folder.name} goes on: it has no record yet",
                     hint=f"`mlbundle runs attach {folder.name}` shows it",

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
+import tempfile
+from collections import deque
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,9 +17,12 @@ from mlbundle.errors import MlbundleError, RunFailed, error_of_document, interna
 from mlbundle.runs.execute import Execution
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from mlbundle.config import Settings
     from mlbundle.runs.plan import RunPlan
 
+_TAIL_LINES = 12
 _DESCRIPTORS = Path("/dev/fd")
 
 
@@ -48,6 +54,44 @@ def start_detached(plan: RunPlan, settings: Settings) -> str:
     if "run_id" not in document:
         raise error_of_document(document)
     return str(document["run_id"])
+
+
+def start_by_command(arguments: Sequence[str], report: Callable[[str], None] = lambda _line: None) -> str:
+    """Start what `mlbundle run ARGUMENTS` says, detached; returns the run's id. For a process that has threads.
+
+    Waits while the run is planned; `report` hears what the command says of it. Raises the command's own error.
+    """
+    with tempfile.TemporaryFile() as out:
+        with subprocess.Popen(
+            # -P: a folder `mlbundle` where the user stands is not ours.
+            [sys.executable, "-P", "-m", "mlbundle", "run", *arguments, "--detach", "--json"],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # a terminal's Ctrl-C is for us
+        ) as process:
+            assert process.stderr is not None
+            said = deque((_say(line.rstrip("\n"), report) for line in process.stderr), maxlen=_TAIL_LINES)
+        out.seek(0)
+        text = out.read()
+    try:
+        document: dict[str, Any] = json.loads(text)
+        return str(document["run_id"]) if process.returncode == 0 else _raise(document)
+    except (ValueError, KeyError, TypeError):
+        raise RunFailed(
+            f"`mlbundle run` ended with status {process.returncode} and told nothing", context=list(said)
+        ) from None
+
+
+def _say(line: str, report: Callable[[str], None]) -> str:
+    report(line)
+    return line
+
+
+def _raise(document: dict[str, Any]) -> NoReturn:
+    raise error_of_document(document)
 
 
 def _detach(plan: RunPlan, settings: Settings, teller: int) -> NoReturn:
