@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mlbundle.runtime.image_registry import TransferredImage
-    from mlbundle.runtime.image_target import Wanted
 
 
 @click.command("pull", short_help="Pull an image from a registry, check it and pin it.")
@@ -52,7 +51,7 @@ def pull_command(
     from mlbundle.errors import UsageError
     from mlbundle.platforms import this_architecture
     from mlbundle.runtime.image_registry import parse_place, pull_image
-    from mlbundle.runtime.image_target import is_framework, want
+    from mlbundle.runtime.image_target import is_framework, source_of, want
     from mlbundle.runtime.images import engine_client
 
     settings, manifests = load_settings(), load_manifests(framework_manifests)
@@ -69,7 +68,7 @@ def pull_command(
         parse_place(image)
     with closing(engine_client()) as client, transfer("pulling") as progress:
         pulled = pull_image(
-            source or (image if wanted is None else _source(wanted)),
+            source or (image if wanted is None else source_of(wanted)),
             wanted.key if wanted else None,
             settings,
             client,
@@ -82,24 +81,6 @@ def pull_command(
 
 def _is_reference(text: str) -> bool:
     return any(character in text for character in "/:@")
-
-
-def _source(wanted: Wanted) -> str:
-    """Return where the image of a framework is to be had; raises ImageMissing when nobody says."""
-    from mlbundle.errors import ImageMissing
-    from mlbundle.runtime.image_facts import repository_of
-
-    if wanted.stated is not None and wanted.image is not None:
-        return f"{repository_of(wanted.image)}@{wanted.stated}"
-    if wanted.entry is not None and wanted.entry.registry:
-        newest = wanted.entry.registry[-1]
-        return f"{repository_of(newest.ref)}@{newest.digest}"
-    if wanted.image is not None and not wanted.built:
-        return wanted.image
-    raise ImageMissing(
-        f"nothing says where the image for {wanted.key} is to be pulled from",
-        hint=f"mlbundle images build {wanted.key.framework}, or name a registry that has it: --from REF",
-    )
 
 
 @click.command("push", short_help="Push an image to a registry, and keep the digest it gets there.")

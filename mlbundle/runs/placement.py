@@ -223,11 +223,15 @@ def _lock_path(name: str) -> Path:
     return path
 
 
+def runs_code(model: ModelManifest) -> bool:
+    """Whether a model in one form runs code of its author: Python of its own, or a graph that is a program."""
+    return model.carries_code or model.framework.name.lower() not in _DATA_ONLY_PREDICTORS
+
+
 def _check_trust(what: Evaluated) -> None:
     model = what.model
-    predictor = model.framework.name.lower()
-    program = model.carries_code or predictor not in _DATA_ONLY_PREDICTORS
-    if program and not what.trusted:
+    if runs_code(model) and not what.trusted:
+        predictor = model.framework.name.lower()
         carried = "Python code" if model.carries_code else f"a {predictor} model, which is a program"
         raise TrustRequired(
             f"{model.name} carries {carried}, and nothing isolates it here",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mlbundle.errors import ImageMissing
 from mlbundle.manifest.framework import ImageChoice
 from mlbundle.manifest.select import select_image
-from mlbundle.runtime.image_facts import digests_of, inspect_image
+from mlbundle.runtime.image_facts import digests_of, inspect_image, repository_of
 from mlbundle.runtime.image_list import check_known, known_frameworks
 from mlbundle.runtime.images import find_locked, find_stated
 from mlbundle.runtime.lock import ImageKey, LockedImage, read_images_lock
@@ -76,6 +76,21 @@ def want(
     raise ImageMissing(
         f"the images lock has no image of {name} for {architecture}/{accelerator}",
         context=tuple(str(key) for key in recorded if key.framework == name),
+    )
+
+
+def source_of(wanted: Wanted) -> str:
+    """Return where the image of a framework is to be pulled from. Raises ImageMissing when nobody says."""
+    if wanted.stated is not None and wanted.image is not None:
+        return f"{repository_of(wanted.image)}@{wanted.stated}"
+    if wanted.entry is not None and wanted.entry.registry:
+        newest = wanted.entry.registry[-1]
+        return f"{repository_of(newest.ref)}@{newest.digest}"
+    if wanted.image is not None and not wanted.built:
+        return wanted.image
+    raise ImageMissing(
+        f"nothing says where the image for {wanted.key} is to be pulled from",
+        hint=f"mlbundle images build {wanted.key.framework}, or name a registry that has it: --from REF",
     )
 
 
