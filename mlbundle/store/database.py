@@ -13,10 +13,13 @@ from typing import TYPE_CHECKING, Any
 from mlbundle.errors import StorageFailed
 from mlbundle.files import storage_failed
 from mlbundle.store.headline import headline_of, is_quick
+from mlbundle.store.run_filter import order_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
+
+    from mlbundle.store.run_filter import RunFilter
 
 
 def _fill_forms(connection: sqlite3.Connection) -> None:
@@ -83,6 +86,16 @@ _MIGRATIONS: tuple[tuple[str | Callable[[sqlite3.Connection], None], ...], ...] 
         "ALTER TABLE runs ADD COLUMN quick INTEGER NOT NULL DEFAULT 0",
         _fill_headlines,
     ),
+    # All columns but the record: lists, filters and sorting read a few MB of it and not the records, which are GBs.
+    (
+        """
+        CREATE INDEX runs_listed ON runs (
+            run_id, started_at, finished_at, status, valid, model, model_version, manifest_digest, framework,
+            framework_version, variant, runtime, isolation, image_digest, scenario, trace_level, trimmed_mean_ns,
+            p50_ns, p90_ns, p99_ns, throughput_per_s, accuracy, headline, headline_value, headline_unit, quick
+        )
+        """,
+    ),
 )
 _COLUMNS = (
     "run_id", "started_at", "finished_at", "status", "valid", "model", "model_version", "manifest_digest",
@@ -131,8 +144,30 @@ class RunDatabase:
                 "ORDER BY run_id DESC LIMIT ?",
                 [*values, limit],
             ).fetchall()
-        rows = [dict(zip(names, row, strict=True)) for row in found]
-        return [{**row, "valid": bool(row["valid"]), "quick": bool(row["quick"])} for row in rows]
+        return _row_documents(found)
+
+    def page(
+        self,
+        chosen: RunFilter,
+        *,
+        sort: str = "run",
+        descending: bool = True,
+        offset: int = 0,
+        limit: int = 500,
+    ) -> tuple[list[dict[str, Any]], int]:
+        """Return some of the runs that a filter lets through, sorted, and how many there are of them in all.
+
+        `sort` is one of `run_filter.SORTS`. Raises KeyError for another one.
+        """
+        order = order_by(sort, descending=descending)
+        source = f"FROM runs INDEXED BY runs_listed WHERE {chosen.where}"
+        with self._open() as connection:
+            found = connection.execute(
+                f"SELECT {', '.join(ROW_COLUMNS)} {source} ORDER BY {order} LIMIT ? OFFSET ?",
+                [*chosen.values, limit, offset],
+            ).fetchall()
+            total = connection.execute(f"SELECT count(*) {source}", chosen.values).fetchone()[0]
+        return _row_documents(found), int(total)
 
     def remove(self, run_id: str) -> None:
         """Remove the row of a run; nothing happens when there is none."""
@@ -198,6 +233,11 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
         connection.execute(f"PRAGMA user_version = {number + 1}")
     connection.execute("COMMIT")
     connection.isolation_level = previous
+
+
+def _row_documents(rows: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    found = [dict(zip(ROW_COLUMNS, row, strict=True)) for row in rows]
+    return [{**row, "valid": bool(row["valid"]), "quick": bool(row["quick"])} for row in found]
 
 
 def _row(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -235,7 +235,8 @@ def test_an_index_of_the_first_version_is_filled_from_its_records(cli, runs, hom
     cli("runs", "list")
     with sqlite3.connect(path) as connection:
         connection.executescript(
-            ";".join(f"ALTER TABLE runs DROP COLUMN {name}" for name in LATER_COLUMNS)
+            "DROP INDEX runs_listed;"
+            + ";".join(f"ALTER TABLE runs DROP COLUMN {name}" for name in LATER_COLUMNS)
             + "; PRAGMA user_version = 1"
         )
     connection.close()
