@@ -12,13 +12,14 @@ from mlbundle.errors import UsageError
 _SHELLS = ("bash", "zsh", "fish")
 _HELP = """Print the completion script of SHELL, of $SHELL by default.
 
+\b
     bash:  eval "$(mlbundle completion bash)"
     zsh:   eval "$(mlbundle completion zsh)"
     fish:  mlbundle completion fish | source
 """
 
 
-@click.command("completion", help="\b\n" + _HELP)
+@click.command("completion", help=_HELP)
 @click.argument("shell", type=click.Choice(_SHELLS), required=False)
 def command(shell: str | None) -> None:
     """Print the completion script of a shell."""

@@ -109,7 +109,9 @@ def complete_variant(ctx: click.Context, _param: click.Parameter, incomplete: st
     from mlbundle.resources import built_in_frameworks
     from mlbundle.runs.catalog import variants_of
 
-    names = variants_of(str(ctx.params.get("reference") or "")) or list(built_in_frameworks())
+    # An option that still lacks its value ends the parsing before arguments get their names.
+    reference = ctx.params.get("reference") or next(iter(ctx.args), "")
+    names = variants_of(str(reference)) or list(built_in_frameworks())
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 

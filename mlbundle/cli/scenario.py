@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlbundle.errors import UsageError
-from mlbundle.wire.scenarios import BY_NAME, FLAG, SCENARIOS, Option
+from mlbundle.wire.scenarios import BY_NAME, FILE, FLAG, NAMES, SCENARIOS, Option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -149,7 +149,31 @@ def _click_option(option: Option, scenarios: list[str]) -> Callable[..., Any]:
     name = f"{_PREFIX}{option.name.replace('-', '_')}"
     if option.kind == FLAG:
         return click.option(f"--{option.name}", name, is_flag=True, help=option.help + whose)
-    return click.option(f"--{option.name}", name, metavar=option.kind.upper(), help=option.help + whose)
+    return click.option(
+        f"--{option.name}",
+        name,
+        metavar=option.kind.upper(),
+        help=option.help + whose,
+        shell_complete=_completing(option),
+    )
+
+
+def _completing(option: Option) -> Callable[..., list[CompletionItem]]:
+    """Return what completes an option of a few choices, after a comma where it takes a list of them."""
+
+    def complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        if option.kind == FILE:
+            return [CompletionItem(incomplete, type="file")]
+        before, comma, begun = incomplete.rpartition(",") if option.kind == NAMES else ("", "", incomplete)
+        return [
+            CompletionItem(f"{before}{comma}{choice}")
+            for choice in option.choices
+            if choice.startswith(begun) and choice not in before.split(",")
+        ]
+
+    return complete
 
 
 def _complete(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -149,7 +149,7 @@ def _show(tree: Path, output_format: str, *, draft: bool | None = None) -> list[
     verdict = "a draft" if is_draft else ("not valid" if errors else "valid")
     warnings = counted(len(findings) - len(errors), "warning", "warnings")
     counts = f"{counted(len(errors), 'error', 'errors')}, {warnings}"
-    output.narrate(f"{tree}: {len(results_of(tree))} results, {verdict} ({counts})")
+    output.narrate(f"{tree}: {counted(len(results_of(tree)), 'result', 'results')}, {verdict} ({counts})")
     return findings
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import ReferenceNotFound, UsageError
-from mlbundle.runs.sweep_axes import Matrix
+from mlbundle.runs.sweep_axes import Matrix, axis_names
 from mlbundle.wire.scenarios import FILE, SCENARIOS
 
 if TYPE_CHECKING:
@@ -39,10 +39,20 @@ def load_matrix(path: Path) -> Matrix:
     if source.root is None:
         raise _broken(path, problems)
     document = resolve(source.root, load_schema("sweep"))
-    problems += check_schema(document, source.root, "sweep", source.file)
+    problems += map(_as_axis, check_schema(document, source.root, "sweep", source.file))
     if problems:
         raise _broken(path, problems)
     return _matrix(document, source.root, path)
+
+
+def _as_axis(problem: Problem) -> Problem:
+    """Return a problem with better advice where an axis stands among the options of all cells."""
+    from dataclasses import replace
+
+    parent, _, name = problem.pointer.rpartition("/")
+    if parent != "/options" or name.replace("_", "-") not in axis_names():
+        return problem
+    return replace(problem, hint=f"{name} is an axis: write it under axes, one value is enough")
 
 
 def is_matrix(text: str) -> bool:

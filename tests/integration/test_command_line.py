@@ -112,6 +112,28 @@ def test_completion_knows_commands_and_built_in_names(cli) -> None:
     assert "digits-cnn" in cli(env=environment).stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("run digits-cnn --framework torch-", {"torch-export", "torch-code"}),
+        ("run digits-cnn --compliance TEST01,", {"TEST01,TEST04"}),
+        ("run digits-cnn --issue in", {"in-line"}),
+    ],
+)
+def test_completion_knows_forms_and_choices(cli, words, wanted) -> None:
+    environment = {
+        "_MLBUNDLE_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"mlbundle {words}",
+        "COMP_CWORD": "4",
+    }
+    assert {line.partition(",")[2] for line in cli(env=environment).stdout.splitlines()} == wanted
+
+
+def test_each_shell_has_its_line_in_the_help_of_completion(cli) -> None:
+    lines = cli("completion", "--help").stdout.splitlines()
+    assert sum(line.strip().startswith(("bash:", "zsh:", "fish:")) for line in lines) == 3
+
+
 @pytest.mark.parametrize("output_format", ["table", "json", "jsonl", "csv", "markdown"])
 def test_lists_come_in_every_format(cli, output_format) -> None:
     outcome = cli("list", "--format", output_format)

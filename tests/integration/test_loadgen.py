@@ -157,6 +157,18 @@ def test_a_rate_that_cannot_be_held_is_invalid_in_the_words_of_loadgen(run, home
     assert record["result"]["loadgen"]["valid"] is False
 
 
+def test_a_target_below_the_time_of_a_sample_is_told_at_once(run) -> None:
+    outcome = run(
+        BUSY.format(us=500), "server", "--target-latency", "100us", "--duration", "20s", "--no-accuracy"
+    )
+    record = outcome.document()
+    assert outcome.status == 1
+    # The fixture's runs wait for nobody, and say so.
+    (reason,) = [text for text in record["validity"]["reasons"] if "--concurrent" not in text]
+    assert reason.startswith("no rate can keep to 100 us: a sample alone takes ")
+    assert record["result"]["duration_s"] < 10
+
+
 def test_a_server_may_answer_in_a_worker_thread(run, home) -> None:
     record = run(
         BUSY.format(us=50), "server", "--rate", "3000", "--issue", "thread", "--target-latency", "1s"

@@ -354,7 +354,7 @@ def test_more_than_the_model_can_do_is_told_before_it_is_measured(emitted, virtu
         PoissonScenario(options, virtual).run(_subject(emitter, virtual.model(lambda: SERVICE_NS)))
     warned = [event for event in events() if event["kind"] == "warning"]
     assert [event["reference"] for event in warned] == ["overload"]
-    assert "takes about 2 s instead of 0.5 s" in warned[0]["message"]
+    assert "takes at least 2 s instead of 0.5 s" in warned[0]["message"]
 
 
 def test_a_peak_that_its_measurement_does_not_confirm_is_lowered(emitted, virtual) -> None:

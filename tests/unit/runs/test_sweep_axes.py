@@ -212,6 +212,13 @@ def test_a_hostile_matrix_is_refused_with_its_place(tmp_path: Path, text: str, p
     assert word in "\n".join(caught.value.context).lower() or word in "\n".join(caught.value.context)
 
 
+def test_an_axis_among_the_options_is_told_to_be_one(tmp_path: Path) -> None:
+    text = "schema: mlbundle/sweep/v1\nreference: mini\noptions: {runtime: process}\n"
+    with pytest.raises(UsageError) as caught:
+        load_matrix(matrix(tmp_path, text))
+    assert caught.value.hint == "runtime is an axis: write it under axes, one value is enough"
+
+
 @pytest.mark.parametrize(
     ("axes", "place"),
     [
