@@ -41,6 +41,7 @@ def start_detached(plan: RunPlan, settings: Settings) -> str:
         try:
             between = os.fork()
             if between == 0:
+                os.close(heard)  # or a caller that is gone would not be noticed
                 _detach(plan, settings, teller)
         finally:
             os.close(teller)

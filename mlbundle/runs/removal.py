@@ -32,7 +32,7 @@ def remove_run(runs_dir: Path, run_id: str, database: RunDatabase) -> None:
                 raise UsageError(
                     f"run {run_id} goes on, or its folder can't be written",
                     where=str(folder),
-                    hint="wait for its end, or stop it first",
+                    hint=f"wait for its end, or stop it: `mlbundle runs stop {run_id}`",
                 )
             try:
                 folder.rename(folder.with_name(f".{run_id}.removed"))
