@@ -274,6 +274,7 @@ class Execution:
         if status != "completed":
             # What was found before it ended is not the result of a whole run.
             self._findings.result, self._findings.accuracy, self._findings.outputs = {}, None, {}
+            self._findings.profiles = []
             self._findings.seen = seen_of(folder.path)
             self._findings.passes = passes_of_folder(folder.path)
             if self._plan.options.trace_level != "none":
