@@ -292,7 +292,7 @@ def test_a_lying_profile_ends_in_a_typed_error_and_a_trace_without_it(run_with, 
     if name == "fewer layers":  # one will do: each takes a second
         with TraceJudge(folder / "trace.pftrace.gz") as trace:
             assert trace.losses() == {}
-            assert {s.category for s in trace.slices()} == {"phase"}, "nothing of the profile"
+            assert not any(s.category in {"framework", "system", "model"} for s in trace.slices())
 
 
 def test_profiles_are_refused_where_none_was_asked_for(run_with) -> None:
