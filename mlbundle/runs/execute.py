@@ -140,12 +140,10 @@ class Execution:
                 yield folder.append(Warned(reference="claim-not-checked", message=message), source="host")
 
     def _queue(self, folder: RunFolder, lock: MachineLock) -> Iterator[Event]:
-        timeout_s = 0.0
-        while not lock.acquire(timeout_s):
-            if timeout_s == 0.0:
-                message = "waiting for another measurement on this machine to end"
-                yield folder.append(Warned(reference=MACHINE_BUSY, message=message), source="host")
-            timeout_s = 1.0
+        if not lock.acquire():
+            message = "waiting for another measurement on this machine to end"
+            yield folder.append(Warned(reference=MACHINE_BUSY, message=message), source="host")
+            lock.wait()
 
     def _run_worker(self, folder: RunFolder, launch: Launch, job: Job) -> Iterator[Event]:
         plan = self._plan

@@ -5,14 +5,14 @@ from __future__ import annotations
 import fcntl
 import os
 import tempfile
-import time
+import threading
 from contextlib import suppress
 from pathlib import Path
 
 MACHINE_BUSY = "machine-busy"
 """What a run says that waits."""
 
-_POLL_S = 0.1
+_LOOK_S = 1.0
 
 
 class MachineLock:
@@ -26,26 +26,40 @@ class MachineLock:
         """Whether there is a lock file that all users of this machine share."""
         return self._descriptor is not None
 
-    def acquire(self, timeout_s: float) -> bool:
-        """Wait up to `timeout_s` for the machine; True when it is ours until `close`."""
+    def acquire(self) -> bool:
+        """Take the machine if nobody has it; True when it is ours until `close`."""
         if self._descriptor is None:
             return True
-        deadline = time.monotonic() + timeout_s
-        while True:
-            try:
-                fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    return False
-                time.sleep(_POLL_S)
-            else:
-                return True
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def wait(self) -> None:
+        """Wait for the machine, behind those who came before; what a signal raises ends the waiting.
+
+        Linux keeps the order of those who wait in flock(2), and nobody looks again and again beside what is measured.
+        """
+        if self._descriptor is None:
+            return
+        # In a thread: a signal that comes just before the call would not end it.
+        waiting = threading.Thread(target=_wait_for, args=(self._descriptor,), name="queue", daemon=True)
+        waiting.start()
+        while waiting.is_alive():
+            waiting.join(_LOOK_S)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # it is ours, or this says why not
 
     def close(self) -> None:
         """Let the machine go."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+
+def _wait_for(descriptor: int) -> None:
+    with suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 def _open_lock_file() -> int | None:
