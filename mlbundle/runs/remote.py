@@ -108,14 +108,14 @@ def _find(client: RegistryClient, reference: RegistryReference) -> Manifest:
         versions: list[str] = []
         # Not every registry that gives manifests gives lists, too.
         with suppress(MlbundleError):
-            versions = _versions(client) if reference.manifest else []
+            versions = versions_in(client) if reference.manifest else []
         if not versions:
             raise
         shown = ", ".join(versions[-_MAX_TAGS_SHOWN:])
         raise ReferenceNotFound(error.message, where=str(reference), hint=f"it has: {shown}") from error
 
 
-def _versions(client: RegistryClient) -> list[str]:
+def versions_in(client: RegistryClient) -> list[str]:
     """Return the tags of bundles, 1.9 before 1.10: registries list them in any order."""
     tags = [tag for tag in client.tags() if not tag.startswith(RESERVED_TAGS)]
     return sorted(
@@ -124,7 +124,7 @@ def _versions(client: RegistryClient) -> list[str]:
 
 
 def _only_tag(client: RegistryClient) -> str:
-    versions = _versions(client)
+    versions = versions_in(client)
     if len(versions) == 1:
         return versions[0]
     if not versions:

@@ -75,6 +75,11 @@ def environment_folder(cache_dir: Path, framework: str, lock: Path) -> Path:
     return cache_dir / _ENVIRONMENTS / f"{framework.lower()}-{key.hexdigest()[:24]}"
 
 
+def has_environment(cache_dir: Path, framework: str, lock: Path) -> bool:
+    """Return whether the environment of a lock is made. Raises UsageError as `environment_folder` does."""
+    return _is_complete(environment_folder(cache_dir, framework, lock))
+
+
 def ensure_environment(
     cache_dir: Path,
     framework: str,

@@ -140,6 +140,21 @@ class Library:
         found, _ = self.scan()
         return find_entry(found, text)
 
+    def entry(self, manifest_digest: str) -> LibraryEntry | None:
+        """Return the entry of a bundle, None when there is none. Raises BundleCorrupt, StorageFailed."""
+        return _read_entry(self._path(manifest_digest))
+
+    def stamps(self) -> dict[str, str]:
+        """Return for each entry, by the hex form of its manifest digest, what changes when its file is written anew.
+
+        No entry is read. Raises StorageFailed.
+        """
+        return {
+            path.stem: f"{status.st_mtime_ns}-{status.st_size}"
+            for path, status in children(self.folder)
+            if _is_entry_name(path.name)
+        }
+
     def all_named(self, text: str) -> list[LibraryEntry]:
         """Return all entries of a label, else of a name, in order; maybe none. Raises StorageFailed."""
         found, _ = self.scan()
