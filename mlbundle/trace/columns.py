@@ -40,9 +40,9 @@ class SliceColumns:
 
     Times in ns on CLOCK_MONOTONIC; `name` indexes `names`. `parent`: the row that holds the row, smaller than the
     row's own, or -1; without it any slice may hold another. `flow`: the chain that goes through the slice, in order of
-    time, 0 for none; with `flow_count` so many chains, numbered from `flow` on. `ends_flow`: the chain that ends in
-    it, 0 for none. Debug annotations are `numbers`, a negative value means that the row has none, and `texts`, which
-    index `names`; an empty one is none.
+    time, 0 for none; with `flow_count` so many chains, numbered from `flow` on. `joins_flow`: one chain more, 0 for
+    none. (No chain is ended: an end that comes before the begin would be lost.) Debug annotations are `numbers`, a
+    negative value means that the row has none, and `texts`, which index `names`; an empty one is none.
     """
 
     start_ns: Int64Array
@@ -53,7 +53,7 @@ class SliceColumns:
     parent: Int64Array | None = None
     flow: Int64Array | None = None
     flow_count: Int64Array | None = None
-    ends_flow: Int64Array | None = None
+    joins_flow: Int64Array | None = None
     numbers: Mapping[str, Int64Array] = field(default_factory=dict)
     texts: Mapping[str, Int64Array] = field(default_factory=dict)
 
@@ -62,7 +62,7 @@ class SliceColumns:
 
     def check(self) -> None:
         """Raise ValueError for columns of unequal length, negative times or counts, or times beyond 63 bits."""
-        optional = (self.parent, self.flow, self.flow_count, self.ends_flow)
+        optional = (self.parent, self.flow, self.flow_count, self.joins_flow)
         columns = [self.duration_ns, self.name, *self.numbers.values(), *self.texts.values()]
         columns += [column for column in optional if column is not None]
         if any(len(column) != len(self) for column in columns):
@@ -196,7 +196,7 @@ class _TableEncoder:
         return found
 
     def _kinds(self, rows: Int64Array) -> Int64Array:
-        """Return what the begins of these rows hold: how many flows, then a bit for each note, then one for an end."""
+        """Return what begins hold: the count of flows, a bit for each note, and one for a flow that is joined."""
         columns = self._columns
         kinds = np.zeros(len(rows), np.int64)
         if columns.flow is not None:
@@ -206,8 +206,8 @@ class _TableEncoder:
         for note in self._notes:
             kinds = kinds << 1 | (note.read(rows) >= note.least)
         kinds <<= 1
-        if columns.ends_flow is not None:
-            kinds |= columns.ends_flow[rows] != 0
+        if columns.joins_flow is not None:
+            kinds |= columns.joins_flow[rows] != 0
         return kinds
 
     def _parts(self, kind: int, track_uuid: int) -> list[_Part]:
@@ -227,9 +227,9 @@ class _TableEncoder:
         columns, details = self._columns, list[_Part]()
         if self._category:
             details.append(_number(TrackEvent, "category_iids", self._category))
-        if kind & 1 and columns.ends_flow is not None:
-            slot = _Slot(partial(_taken, columns.ends_flow), 8, is_fixed=True)
-            details += _slot(TrackEvent, "terminating_flow_ids", slot)
+        if kind & 1 and columns.joins_flow is not None:
+            slot = _Slot(partial(_taken, columns.joins_flow), 8, is_fixed=True)
+            details += _slot(TrackEvent, "flow_ids", slot)
         for note in reversed(self._notes):
             kind >>= 1
             if kind & 1:

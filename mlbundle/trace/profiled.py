@@ -60,7 +60,7 @@ class ProfiledPass:
 class _Links:
     """A flow for each pair of an owner and something that it owns; those of one owner follow one another.
 
-    `into`: the flow that ends in each thing that may be owned, 0 for none. `first`, `count`: those of each owner.
+    `into`: the flow that leads to each thing that may be owned, 0 for none. `first`, `count`: those of each owner.
     """
 
     into: Int64Array
@@ -201,7 +201,7 @@ def _layer_slices(layers: Table, to_layers: _Links, to_kernels: _Links) -> Slice
         category=CATEGORY_OF_LAYERS,
         flow=to_kernels.first,
         flow_count=to_kernels.count,
-        ends_flow=to_layers.into,
+        joins_flow=to_layers.into,
         numbers={note: layers[column] for note, column in _LAYER_NUMBERS.items()},
         texts={column: layers[column] for column in _LAYER_TEXTS},
     )
@@ -216,7 +216,7 @@ def _kernel_slices(kernels: Table, to_kernels: _Links, rows: Int64Array) -> Slic
         table["name"],
         table.strings,
         category=CATEGORY_OF_KERNELS,
-        ends_flow=to_kernels.into if is_all else to_kernels.into[rows],
+        joins_flow=to_kernels.into if is_all else to_kernels.into[rows],
         numbers={note: table[column] for note, column in _KERNEL_NUMBERS.items()},
         texts={column: table[column] for column in _KERNEL_TEXTS},
     )

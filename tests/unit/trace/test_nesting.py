@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mlbundle.trace.nesting import MAX_DEPTH, assign_lanes, event_order
+from mlbundle.trace.nesting import MAX_DEPTH, assign_lanes, event_order, nesting_order, parts
 
 
 def columns(*intervals):
@@ -149,3 +151,26 @@ def test_no_slice_is_held_by_one_that_is_not_its_parent(given_rows) -> None:
 def test_back_to_back_slices_need_one_lane(count: int) -> None:
     start = np.arange(count, dtype=np.int64) * 5
     assert not assign_lanes(start, start + 5, np.full(count, -1, np.int64)).any()
+
+
+@settings(max_examples=300)
+@given(intervals)
+def test_the_nesting_order_is_by_start_then_the_longer_then_as_they_come(rows) -> None:
+    found = nesting_order(*columns(*rows)).tolist()
+    assert found == sorted(range(len(rows)), key=lambda row: (rows[row][0], -rows[row][1], row))
+
+
+@settings(max_examples=300)
+@given(intervals, st.integers(1, 10))
+def test_parts_are_cut_where_nothing_is_open(rows, least: int) -> None:
+    start, end = columns(*rows)
+    found = [part.tolist() for part in parts(start, end, least)]
+    assert [row for part in found for row in part] == nesting_order(start, end).tolist()
+    assert all(len(part) >= least for part in found[:-1])
+    for before, after in pairwise(found):
+        assert max(end[before]) <= min(start[after])
+
+
+def test_lanes_without_parents_hold_what_lies_in_them() -> None:
+    # The second overlaps the first; what lies in the second, but not in the first, goes with it.
+    assert lanes((0, 10), (5, 20), (11, 12), (15, 16), (6, 18)) == [0, 1, 0, 0, 1]

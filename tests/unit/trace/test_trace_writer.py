@@ -154,12 +154,16 @@ def test_columns_are_the_only_events_of_their_track(tmp_path: Path) -> None:
         SliceColumns(column(2**63 - 1), column(1), column(0), ("a",)),
         SliceColumns(column(1), column(1), column(0), ("a",), parent=column(-1, -1)),
         SliceColumns(column(1), column(1), column(0), ("a",), numbers={"n": column()}),
+        SliceColumns(column(1), column(1), column(0), ("a",), texts={"n": column(0, 0)}),
+        SliceColumns(column(1), column(1), column(0), ("a",), joins_flow=column()),
+        SliceColumns(column(1), column(1), column(0), ("a",), flow_count=column(1)),
+        SliceColumns(column(1), column(1), column(0), ("a",), flow=column(1), flow_count=column(-1)),
     ],
 )
 def test_columns_that_make_no_sense_are_refused(tmp_path: Path, columns: SliceColumns) -> None:
     with trace_writer(tmp_path / "t.gz", CLOCKS) as writer:
         track = writer.track("t", writer.process("p", pid=1))
-        with pytest.raises(ValueError, match=r"different lengths|begins before"):
+        with pytest.raises(ValueError, match=r"different lengths|begins before|flows are counted"):
             writer.slices(track, columns)
 
 
@@ -190,8 +194,11 @@ spans = st.lists(
         st.integers(0, 2**62 - 1) | st.integers(0, 20),
         st.integers(0, 2**62) | st.integers(0, 10),
         st.integers(0, 3),
+        st.integers(0, 2**62) | st.integers(0, 2),
+        st.integers(0, 40),
         st.integers(0, 2**63 - 1) | st.integers(0, 2),
         st.integers(-1, 2**63 - 1) | st.integers(-1, 2),
+        st.integers(0, 3),
     ),
     max_size=30,
 )
@@ -202,30 +209,57 @@ spans = st.lists(
 def test_columns_say_the_same_as_rows(tmp_path_factory: pytest.TempPathFactory, rows) -> None:
     """What NumPy packs is read by protobuf as begins and ends with the fields that rows would have."""
     path = tmp_path_factory.mktemp("trace") / "t.gz"
-    table = np.array(rows, np.int64).reshape(-1, 5)
+    names = ("a", "", "c\0", "名" * 200)
+    start, duration, name, flow, count, joined, query, text = np.array(rows, np.int64).reshape(-1, 8).T
     columns = SliceColumns(
-        *table[:, :3].T,
-        names=tuple("abcd"),
-        category="model",
-        flow=table[:, 3],
-        numbers={"query": table[:, 4]},
-    )
+        start, duration, name, names, category="model", flow=flow, flow_count=count, joins_flow=joined,
+        numbers={"query": query}, texts={"type": text},
+    )  # fmt: skip
     with trace_writer(path, CLOCKS) as writer:
         writer.slices(writer.track("t", writer.process("p", pid=1)), columns)
     packets = packets_of(path)
-    names = {n.iid: n.name for p in packets for n in p.interned_data.event_names}
+    known = {n.iid: n.name for p in packets for n in p.interned_data.event_names}
+    values = {v.iid: v.str.decode() for p in packets for v in p.interned_data.debug_annotation_string_values}
+    keys = {n.iid: n.name for p in packets for n in p.interned_data.debug_annotation_names}
     begins, ends = [], []
     for packet in packets:
         event = packet.track_event
         if event.type == TrackEvent.TYPE_SLICE_BEGIN:
             assert list(event.category_iids) == [1]
-            query = [note.int_value for note in event.debug_annotations]
-            begins.append((packet.timestamp, names[event.name_iid], list(event.flow_ids), query))
+            notes = {
+                keys[note.name_iid]: values[note.string_value_iid]
+                if note.string_value_iid
+                else note.int_value
+                for note in event.debug_annotations
+            }
+            begins.append(
+                (packet.timestamp, known[event.name_iid], sorted(event.flow_ids), sorted(notes.items()))
+            )
         elif event.type == TrackEvent.TYPE_SLICE_END:
-            ends.append((packet.timestamp, names[event.name_iid]))
-    wanted = [
-        (start, "abcd"[name], [flow] if flow else [], [query] if query >= 0 else [])
-        for start, _, name, flow, query in rows
-    ]
+            ends.append((packet.timestamp, known[event.name_iid]))
+    wanted = []
+    for start_ns, _, title, first, flows, other, number, kind in rows:
+        ids = [*range(first, first + flows)] if first else []
+        notes = {"query": number} if number >= 0 else {}
+        notes |= {"type": clean(names[kind])} if names[kind] else {}
+        wanted.append(
+            (start_ns, clean(names[title]), sorted(ids + [other] * bool(other)), sorted(notes.items()))
+        )
     assert sorted(begins) == sorted(wanted)
-    assert sorted(ends) == sorted((start + duration, "abcd"[name]) for start, duration, name, _, _ in rows)
+    assert sorted(ends) == sorted((row[0] + row[1], clean(names[row[2]])) for row in rows)
+
+
+def test_a_slice_may_have_more_flows_than_fit_a_few_bytes(tmp_path: Path) -> None:
+    columns = SliceColumns(column(1), column(1), column(0), ("a",), flow=column(9), flow_count=column(70_000))
+    with trace_writer(tmp_path / "t.gz", CLOCKS) as writer:
+        writer.slices(writer.track("t", writer.process("p", pid=1)), columns)
+    flows = [flow for packet in packets_of(tmp_path / "t.gz") for flow in packet.track_event.flow_ids]
+    assert flows == list(range(9, 70_009))
+
+
+def test_values_of_a_counter_before_zero_are_refused(tmp_path: Path) -> None:
+    with trace_writer(tmp_path / "t.gz", CLOCKS) as writer:
+        counter = writer.counter_track("c", writer.process("p", pid=1))
+        with pytest.raises(ValueError, match="before zero"):
+            writer.counts(counter, column(3, -1), np.array([1.0, 2.0]))
+        assert writer.counts(counter, column(3, 4), np.array([1.0, np.nan])) == 1
