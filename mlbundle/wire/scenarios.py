@@ -95,7 +95,7 @@ _COMPLIANCE = Option(
 _MIN_DURATION = Option(
     "duration", "duration_s", SECONDS, "At least this long.  [official: 10m]", least=0.1, most=_DAY_S
 )
-_MIN_QUERIES = _queries("At least this many queries.  [official]")
+_MIN_QUERIES = _queries("At least this many queries, however long they take.  [official]")
 
 
 def _token_limit(name: str, what: str) -> Option:
