@@ -134,6 +134,17 @@ def run_folders(settings: Settings) -> list[Path]:
     return sorted(p for p in settings.runs_dir.iterdir() if _RUN_ID.fullmatch(p.name) and p.is_dir())
 
 
+def unfinished_folders(settings: Settings) -> list[Path]:
+    """Return the folders of runs that have no record yet, newest first: quick where very many have one."""
+    runs_dir = str(settings.runs_dir)
+    try:
+        names = sorted(filter(_RUN_ID.fullmatch, os.listdir(runs_dir)), reverse=True)  # noqa: PTH208
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    # Paths as texts: a hundred thousand objects would take longer than the looks at the disk.
+    return [settings.runs_dir / name for name in names if not os.path.exists(f"{runs_dir}/{name}/{RECORD}")]  # noqa: PTH110
+
+
 def read_record(folder: Path) -> dict[str, Any] | None:
     """Return the record of a run folder, None when there is none or it can't be read."""
     try:

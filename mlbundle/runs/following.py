@@ -56,6 +56,12 @@ class EventTail:
         events = (event_of_line(line) for line in lines)
         return [event for event in events if event is not None]
 
+    def read_all(self) -> Iterator[Event]:
+        """Yield what is new, all of it."""
+        yield from self.read()
+        while self.behind:
+            yield from self.read()
+
     def close(self) -> None:
         """Let the file go."""
         if self._stream is not None:

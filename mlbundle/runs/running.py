@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
-from mlbundle.runs.folder import JOB, RECORD, first_event, is_driven, run_folders
+from mlbundle.runs.folder import JOB, RECORD, first_event, is_driven, unfinished_folders
 from mlbundle.runs.following import EventTail
 from mlbundle.runs.queue import MACHINE_BUSY
-from mlbundle.runs.seen import events_of
 from mlbundle.store.database import ROW_COLUMNS
 from mlbundle.wire.events import Event, Phase, Progress, Warned, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
     from pathlib import Path
 
     from mlbundle.config import Settings
 
-# Windows and progress name their phase twice a second, so the end of the file is enough almost always.
-_LAST_BYTES = 256 << 10
+# Windows and progress name their phase twice a second, so that the end of the file says it. What is further back than
+# the second of these is not looked for.
+_LAST_BYTES = (256 << 10, 8 << 20)
 
 
 @dataclass(frozen=True)
@@ -74,14 +72,13 @@ class RunningRun:
 
 def running_runs(settings: Settings) -> list[RunningRun]:
     """Return the runs that go on, newest first."""
-    found = [running_run(folder) for folder in reversed(run_folders(settings))]
+    found = [running_run(folder) for folder in unfinished_folders(settings)]
     return [run for run in found if run is not None]
 
 
 def running_run(folder: Path) -> RunningRun | None:
     """Return what is known of a run that goes on, None when it does not."""
-    # For thousands of runs: a folder with a record costs one look.
-    if os.path.exists(folder / RECORD) or not is_driven(folder):  # noqa: PTH110
+    if (folder / RECORD).exists() or not is_driven(folder):
         return None
     job = _job(folder)
     model, _, version = str(first_event(folder).get("message", "")).rpartition(":")
@@ -139,15 +136,14 @@ class _State:
 
 
 def _state(folder: Path) -> _State:
-    with closing(EventTail(folder, last_bytes=_LAST_BYTES)) as tail:
-        state = _after(tail.read())
-    return state if state.phase else _after(events_of(folder))
-
-
-def _after(events: Iterable[Event]) -> _State:
     state = _State()
-    for event in events:
-        state.take(event)
+    for last_bytes in _LAST_BYTES:
+        with closing(EventTail(folder, last_bytes=last_bytes)) as tail:
+            state = _State()
+            for event in tail.read_all():
+                state.take(event)
+        if state.phase:
+            break
     return state
 
 
