@@ -31,7 +31,9 @@ _COLUMNS = ("file", "made by", "spans", "within the run", "skipped")
 def command(
     run: str, files: tuple[Path, ...], target: Path | None, file_format: str, output_format: str
 ) -> None:
-    """Put FILES, traces that other tools made meanwhile, onto the timeline of RUN.
+    """Put traces of other tools beside that of a RUN.
+
+    FILES are what they made meanwhile; all lie on one timeline then.
 
     Times are related by the real-time clock of the machine. The run's own trace stays as it is: what is written is
     another file, by default in the run's folder.

@@ -57,10 +57,11 @@ def test_golden_records_are_still_read(name) -> None:
 def test_the_golden_job_is_still_read() -> None:
     document = json.loads((GOLDEN / "job.json").read_text())
     check("job", document)
-    # Kept from before these two were there: a job that does not say runs the framework's predictor on the CPU.
+    # Kept from before these were there: a job that does not say runs the framework's predictor on the CPU.
     written = json.loads(json.dumps(job_from_document(document).to_document()))
     assert written.pop("accelerator") == "cpu"
     assert written["model"].pop("predictor_file") is None
+    assert written["limits"].pop("hang_timeout_s") == 120.0
     assert written == document
 
 
