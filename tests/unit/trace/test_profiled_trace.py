@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from span_samples import recorded
 from table_samples import kernels_of, layers_of
 
-from mlbundle.trace.counters import SampleColumns
 from mlbundle.trace.profiled import ProfiledPass
+from mlbundle.trace.samples import SampleColumns
 from mlbundle.trace.timeline import write_timeline
 from mlbundle.worker.spans import SpanRecorder
 
@@ -39,6 +40,13 @@ def profiled(
         layers_of(folder / f"{level}-layers.npz", *layers),
         kernels_of(folder / f"{level}-kernels.npz", *kernels),
     )
+
+
+def moved(passed: ProfiledPass, layer: int, start_ns: int) -> ProfiledPass:
+    start = passed.layers["start_ns"].copy()
+    start[layer] = start_ns
+    layers = replace(passed.layers, columns={**passed.layers.columns, "start_ns": start})
+    return replace(passed, layers=layers)
 
 
 def kernel(run: int, layer: int, start_ns: int, **more: int | str) -> dict[str, int | str]:
@@ -132,6 +140,34 @@ def test_operators_of_the_cpu_lie_inside_their_layer_and_others_on_tracks_of_the
     assert by_id[found["inner"].parent].name == "gemm"
     assert (found["stray"].track, found["stray"].parent) == ("thread 12", None)
     assert found["longer than its layer"].track == "thread 12"
+    assert trace.losses() == {}
+
+
+def test_a_layer_and_a_kernel_that_began_before_what_holds_them_are_linked_all_the_same(
+    tmp_path: Path, judge
+) -> None:
+    # Clocks of devices and whole microseconds make such times.
+    passed = profiled(tmp_path, "system", 1, [kernel(0, 0, T0 + 90), kernel(0, 1, T0 - 5)], T0)
+    write(tmp_path / "t.gz", moved(passed, 1, T0 - 10))
+    trace = judge(tmp_path / "t.gz")
+    by_id = {s.id: s for s in trace.slices()}
+    links = {frozenset((by_id[a].ts - T0, by_id[b].ts - T0)) for a, b in trace.flows()}
+    assert links == {frozenset(pair) for pair in ((0, 100), (0, -10), (0, 700), (100, 90), (-10, -5))}
+    assert trace.losses() == {}
+
+
+def test_layers_that_ran_at_the_same_time_keep_their_operators(tmp_path: Path, judge) -> None:
+    operators = [
+        kernel(0, layer, T0 + start, duration_ns=250, name=f"op{layer}", kind="operator", device="cpu")
+        for layer, start in ((0, 100), (1, 200), (2, 700))
+    ]
+    write(tmp_path / "t.gz", moved(profiled(tmp_path, "system", 1, operators, T0), 1, T0 + 200))
+    trace = judge(tmp_path / "t.gz")
+    by_id = {s.id: s for s in trace.slices()}
+    found = [s for s in by_id.values() if s.category == "system"]
+    assert [(s.name, by_id[s.parent].name, s.dur) for s in found] == [
+        (f"op{layer}", f"conv{layer}_nchwc", 250) for layer in range(3)
+    ]
     assert trace.losses() == {}
 
 
