@@ -2,57 +2,34 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import click
 
-if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+from mlbundle.errors import UsageError
+from mlbundle.runs.quantities import parse_bytes, parse_cpus, parse_duration_s
 
-_SECONDS = {"us": 1e-6, "ms": 1e-3, "": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-_BYTES = {
-    "": 1,
-    "b": 1,
-    "kb": 10**3,
-    "mb": 10**6,
-    "gb": 10**9,
-    "kib": 1 << 10,
-    "mib": 1 << 20,
-    "gib": 1 << 30,
-}
-_QUANTITY = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*\Z")
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from click.shell_completion import CompletionItem
 
 
 class _Quantity(click.ParamType[float]):
-    """A number with a unit."""
+    """A text that a function reads; numbers are in the base unit already."""
 
-    def __init__(self, name: str, units: dict[str, float] | dict[str, int], example: str) -> None:
+    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
         self.name = name
-        self._units = units
-        self._example = example
+        self._parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the number in the base unit; fails for anything else, zero included."""
         if isinstance(value, int | float):
-            return float(value)
-        match = _QUANTITY.match(str(value))
-        factor = self._units.get(match.group(2).lower()) if match else None
-        if match is None or factor is None or float(match.group(1)) == 0:
-            self.fail(f"{value!r} is no {self.name}; write for example {self._example}", param, ctx)
-        return float(match.group(1)) * factor
-
-
-class _Seconds(_Quantity):
-    """A duration in seconds."""
-
-
-class _Bytes(_Quantity):
-    """A size in bytes."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return whole bytes."""
-        return int(super().convert(value, param, ctx))
+            return value
+        try:
+            return self._parse(str(value))
+        except UsageError as error:
+            self.fail(f"{error.message}; {error.hint}", param, ctx)
 
 
 class _Cpus(click.ParamType[tuple[int, ...]]):
@@ -64,20 +41,14 @@ class _Cpus(click.ParamType[tuple[int, ...]]):
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[int, ...]:
         """Return the numbers in order, each once."""
-        numbers: set[int] = set()
-        for part in str(value).split(","):
-            match = re.fullmatch(r"\s*(\d{1,4})(?:-(\d{1,4}))?\s*", part)
-            if match is None:
-                self.fail(f"{value!r} is no list of CPUs; write for example 0 or 0,2 or 0-3", param, ctx)
-            first, last = int(match.group(1)), int(match.group(2) or match.group(1))
-            if last < first:
-                self.fail(f"{part!r} counts backwards; write for example 0-3", param, ctx)
-            numbers.update(range(first, last + 1))
-        return tuple(sorted(numbers))
+        try:
+            return parse_cpus(str(value))
+        except UsageError as error:
+            self.fail(f"{error.message}; {error.hint}", param, ctx)
 
 
-SECONDS = _Seconds("duration", _SECONDS, "3s, 500ms or 2m")
-BYTES = _Bytes("size", _BYTES, "512MiB or 2GiB")
+SECONDS = _Quantity("duration", parse_duration_s)
+BYTES = _Quantity("size", parse_bytes)
 CPUS = _Cpus()
 
 

@@ -59,7 +59,7 @@ def scenario_options(
             option = _option(spec, written)
             if option.key in chosen:
                 raise UsageError(f"--{option.name} is said twice", hint="leave one of them out")
-            chosen[option.key] = _read(option, value)
+            chosen[option.key] = read_option(option, value)
         except UsageError as error:
             error.where = error.where or (places or {}).get(written)
             problems.append(error)
@@ -160,7 +160,8 @@ def _small_text(path: Path) -> str:
     return content.decode("utf-8")
 
 
-def _read(option: Option, value: Any) -> Any:
+def read_option(option: Option, value: Any) -> Any:
+    """Return the value of an option as a job has it, for text or a value of its type. Raises UsageError."""
     if option.kind == FLAG:
         return _flag(option, value)
     if option.kind == SECONDS:
