@@ -4,7 +4,7 @@
 
 `documented`, `rows` and `columns` write the same slices (nine inside a tenth, back to back; seven names, one category).
 `profile` writes layers and kernels as a run does: queries of 99 layers, each with an operator inside it and a kernel on
-a stream of a device; a layer has ten annotations, six of them texts, and flows from its query and to both of its
+a stream of a device; a layer has eleven annotations, six of them texts, and flows from its query and to both of its
 kernels, which have five or eight annotations. `counters` are values of ten counters instead of slices.
 
 Each way writes to a file, in a process of its own; the ways take turns. Ours compress while they write, the documented

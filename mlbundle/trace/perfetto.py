@@ -174,9 +174,12 @@ class TraceWriter:
             raise ValueError(f"slice {name!r} on {track.name!r} is out of order: {start_ns} to {end_ns} ns")
         lanes.last_ns = start_ns
         lane = lanes.lanes[0]
-        self._close_until(lane, start_ns)
-        if lane.ends_ns and (end > lane.ends_ns[-1] or len(lane.ends_ns) >= MAX_DEPTH):
+        ends = lane.ends_ns
+        while ends and ends[-1] <= start_ns:
+            self._write_at(ends.pop(), lane.closing.pop())
+        if ends and (end > ends[-1] or len(ends) >= MAX_DEPTH):
             lane = self._spill(lanes, start_ns, end)
+            ends = lane.ends_ns
         begin, closing = lane.known.get((category, name)) or self._learn(lane, category, name)
         if args or flows or ends_flows:
             packet = self._event(TrackEvent.TYPE_SLICE_BEGIN, lane.uuid, name, category)
@@ -185,7 +188,7 @@ class TraceWriter:
             packet.track_event.terminating_flow_ids.extend(ends_flows)
             begin = self._packets.stamped(packet)
         self._write_at(start_ns, begin)
-        lane.ends_ns.append(end)
+        ends.append(end)
         lane.closing.append(closing)
         self.slices_written += 1
 
