@@ -16,6 +16,7 @@ from mlbundle.store.database import ROW_COLUMNS
 from mlbundle.wire.events import Event, Phase, Progress, Warned, Window
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from mlbundle.config import Settings
@@ -30,8 +31,8 @@ class RunningRun:
     """A run that goes on.
 
     `progress` is the share of the phase that is done, 0 to 1, None while nobody can tell; `waiting` for another
-    measurement on this machine to end, and then in no phase; `started_at` UTC, ISO 8601. What its folder does not say
-    yet is empty.
+    measurement on this machine to end, and then in no phase, since `waits_since_ns` (CLOCK_MONOTONIC, 0 for one that
+    does not wait); `started_at` UTC, ISO 8601. What its folder does not say yet is empty.
     """
 
     run_id: str
@@ -44,6 +45,7 @@ class RunningRun:
     progress: float | None
     started_at: str
     waiting: bool
+    waits_since_ns: int = 0
 
     @property
     def status(self) -> str:
@@ -95,7 +97,13 @@ def running_run(folder: Path) -> RunningRun | None:
         progress=state.progress,
         started_at=f"{started_at:%Y-%m-%dT%H:%M:%S}.000Z",
         waiting=state.waiting,
+        waits_since_ns=state.waits_since_ns,
     )
+
+
+def waiting_order(runs: Iterable[RunningRun]) -> list[str]:
+    """Return the ids of the runs that wait, the next to begin first. Runs of other homes are not among them."""
+    return [run.run_id for run in sorted(runs, key=lambda run: run.waits_since_ns) if run.waiting]
 
 
 def running_rows(
@@ -120,10 +128,12 @@ class _State:
     phase: str = ""
     progress: float | None = None
     waiting: bool = False
+    waits_since_ns: int = 0
 
     def take(self, event: Event) -> None:
         if isinstance(event, Warned):
-            self.waiting = self.waiting or event.reference == MACHINE_BUSY
+            if event.reference == MACHINE_BUSY:
+                self.waiting, self.waits_since_ns = True, event.t_ns
         elif isinstance(event, Phase):
             self.waiting = False
             if event.state == "begun":
