@@ -240,7 +240,8 @@ def _run(arguments: list[str]) -> int:
         return EXIT_USAGE
     except SystemExit as ended:
         # click leaves like this, and wraps stdout, when the reader of our output went away.
-        return 0 if type(sys.stdout) is click.utils.PacifyFlushWrapper else _status(ended)
+        # By its name, as the class itself is about to go: newer versions warn of being asked for it.
+        return 0 if type(sys.stdout).__name__ == "PacifyFlushWrapper" else _status(ended)
     except BrokenPipeError:
         # The reader of our output went away (`mlbundle … | head`): not an error of ours.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

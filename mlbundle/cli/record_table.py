@@ -61,7 +61,7 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
         ("scenario", scenario_text(record["scenario"])),
     ]
     if record["status"] != "completed":
-        lines.append(("status", f"{record['status']}: " + "; ".join(record["validity"]["reasons"])))
+        lines.append(("status", "; ".join([record["status"], *_reasons(record)])))
     if record.get("seen"):
         lines += _seen_lines(record["seen"])
     if record["error"]:
@@ -89,7 +89,7 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
     folder = settings.runs_dir / record["run_id"]
     if record["status"] != "completed":
         lines.append(("log", str(folder / "worker.log")))
-    lines += results_profiles.lines(record.get("profiles") or [])
+    lines += results_profiles.lines(record.get("profiles") or [], folder)
     if "trace" in record["files"]:
         lines.append(("trace", str(folder / record["files"]["trace"])))
     lines += [("warning", warning["message"]) for warning in record["environment"].get("warnings") or []]
@@ -98,16 +98,30 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
     return [*(line for n, line in enumerate(lines) if n not in twice), ("run", record["run_id"])]
 
 
+def _reasons(record: dict[str, Any]) -> list[str]:
+    """Return why a run that did not end is no result, but for the words that only say its status again."""
+    reasons: list[str] = record["validity"]["reasons"]
+    return [reason for reason in reasons if reason != f"the run is {record['status']}"]
+
+
 def _seen_lines(seen: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what was seen of a run that did not come to its end."""
     texts = []
-    if seen.get("queries"):
+    found = []
+    measured = seen.get("measured")
+    if measured:
+        times = "  ".join(
+            f"{name} {units.duration(measured[f'{name}_ns'])}" for name in ("p50", "p90", "p99")
+        )
+        text = f"{times}  over {counted(measured['queries'], 'query', 'queries')}; no result, as the run did not end"
+        found.append(("measured", text))
+    elif seen.get("queries"):
         texts.append(counted(seen["queries"], "query", "queries"))
-    if seen.get("last_window"):
+    if seen.get("last_window") and not measured:
         texts.append(f"p50 {units.duration(seen['last_window']['p50_ns'])}")
     if seen.get("phase"):
         texts.append(f"ended in phase {seen['phase']}")
-    return [("seen", ", ".join(texts))] if texts else []
+    return [*found, ("seen", ", ".join(texts))] if texts else found
 
 
 def _latency_lines(result: dict[str, Any]) -> list[tuple[str, str]]:

@@ -8,20 +8,40 @@ from mlbundle.cli import units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
 
-def lines(profiles: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
-    """Return what was seen to each depth, what the profiler cost, and what a reader has to know."""
-    found = []
+def lines(profiles: Sequence[Mapping[str, Any]], folder: Path | None = None) -> list[tuple[str, str]]:
+    """Return what was seen to each depth, what the profiler cost, and what a reader has to know.
+
+    `folder`: that of the run, whose columns know the slowest layer.
+    """
+    found = _slowest(folder) if profiles and folder is not None else []
     for number, profile in enumerate(profiles):
         found.append(("profile" if number == 0 else "", f"{profile['level']}: {_seen(profile)}"))
         found += [("", f"  {note}") for note in profile.get("notes", ())]
     return found
 
 
+def _slowest(folder: Path) -> list[tuple[str, str]]:
+    from mlbundle.runs.trace_summary import slowest_layer
+
+    layer = slowest_layer(folder)
+    if layer is None:
+        return []
+    name = layer.original_name or layer.name
+    share = f"{100 * layer.share:.0f} % of the time of all layers"
+    return [
+        (
+            "slowest",
+            f"layer {name}  {layer.type}  p50 {units.duration(layer.p50_ns)}, {share}; see `mlbundle trace summary`",
+        )
+    ]
+
+
 def _seen(profile: Mapping[str, Any]) -> str:
     if profile.get("missing"):
-        return "failed, the events and worker.log say why"
+        return f"failed: {profile.get('error') or 'the events and worker.log say why'}"
     if not profile["queries"]:
         return "the predictor has no profiler"
     layers, kernels = profile["layers"], profile["kernels"]

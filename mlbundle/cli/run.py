@@ -183,6 +183,7 @@ def _execute(plan: RunPlan, settings: Settings, output_format: str) -> dict[str,
                     output.json_line(event.to_document())
     except (MlbundleError, KeyboardInterrupt):
         output.narrate(f"what was seen of the run is kept in {settings.runs_dir / plan.run_id}")
+        output.narrate(f"`mlbundle runs show {plan.run_id}` shows it")
         raise
     assert execution.record is not None
     return execution.record

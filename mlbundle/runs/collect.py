@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from mlbundle.runs.record import Findings
     from mlbundle.trace.counters import SampleColumns
     from mlbundle.trace.spans import SpanColumns
+    from mlbundle.trace.tables import Table
     from mlbundle.wire.events import Window
 
 # Two clocks that differ by less than this are the same clock, read a moment apart.
@@ -43,26 +44,18 @@ class Timeline:
 def write_trace(folder: Path, plan: RunPlan, findings: Findings, timeline: Timeline) -> None:
     """Write the columns of a run (`spans.npz`, `layers.npz`, `kernels.npz`) and `trace.pftrace.gz` made of them."""
     from mlbundle.runs.profiles import load_profiled, profiled_passes
-    from mlbundle.trace.spans import save_spans
-    from mlbundle.trace.tables import KERNELS, LAYERS, save_table
+    from mlbundle.trace.tables import KERNELS, LAYERS
     from mlbundle.trace.timeline import write_timeline
 
     spans = load_all_spans(folder, findings.clock_offset_ns)
-    save_spans(folder / "spans.npz", spans)
-    findings.files["spans"] = "spans.npz"
-    tables = {}
-    for kind in (LAYERS, KERNELS):
-        table = load_profiled(folder, timeline.profiles, kind, findings.clock_offset_ns)
-        tables[kind.name] = table
-        if len(table):
-            save_table(folder / f"{kind.name}.npz", table)
-            findings.files[kind.name] = f"{kind.name}.npz"
+    layers, kernels = (
+        load_profiled(folder, timeline.profiles, kind, findings.clock_offset_ns) for kind in (LAYERS, KERNELS)
+    )
+    findings.files |= save_columns(folder, spans, (layers, kernels))
     # The trace is written inside the last phase: it ends, for the trace, where the clocks were read last.
     end_ns = timeline.clocks[1]["monotonic"]
     phases = [(name, start, end_ns if end is None else end) for name, start, end in timeline.phases]
-    profiled, measured = profiled_passes(
-        folder, timeline.profiles, spans, (tables["layers"], tables["kernels"])
-    )
+    profiled, measured = profiled_passes(folder, timeline.profiles, spans, (layers, kernels))
     write_timeline(
         folder / TRACE,
         host_phases=[phase for phase in phases if phase[0] not in WORKER_PHASES],
@@ -77,6 +70,22 @@ def write_trace(folder: Path, plan: RunPlan, findings: Findings, timeline: Timel
         notes=[*_left_out(findings, timeline), *profile_notes(findings.profiles)],
     )
     findings.files["trace"] = TRACE
+
+
+def save_columns(folder: Path, spans: SpanColumns | None, tables: Sequence[Table]) -> dict[str, str]:
+    """Write spans and those tables that have rows into a run's folder; returns what a record says of the files."""
+    from mlbundle.trace.spans import save_spans
+    from mlbundle.trace.tables import save_table
+
+    files = {}
+    if spans is not None:
+        save_spans(folder / "spans.npz", spans)
+        files["spans"] = "spans.npz"
+    for table in tables:
+        if len(table):
+            files[table.kind.name] = f"{table.kind.name}.npz"
+            save_table(folder / files[table.kind.name], table)
+    return files
 
 
 def load_all_spans(folder: Path, clock_offset_ns: int) -> SpanColumns:

@@ -25,7 +25,7 @@ from mlbundle.runs.queue import MACHINE_BUSY, MachineLock
 from mlbundle.runs.record import Findings, build_record
 from mlbundle.runs.results import collect_results
 from mlbundle.runs.sampled import SAMPLES, Sampling, resources, sample_columns, save_samples
-from mlbundle.runs.seen import passes_of_folder, seen_of
+from mlbundle.runs.seen import events_of, passes_of_folder, seen_of
 from mlbundle.runtime.conversation import Watch, converse
 from mlbundle.store.database import RunDatabase
 from mlbundle.wire.clocks import clock_snapshot
@@ -224,7 +224,7 @@ class Execution:
         self._clocks = (self._clocks[0], clock_snapshot())
         if self._plan.options.trace_level != "none":
             profiles = read_profiles(folder.path, self._results)
-            findings.profiles = profiles_document(passes_of(job), profiles)
+            findings.profiles = profiles_document(passes_of(job), profiles, events_of(folder.path))
             timeline = Timeline(
                 self._phases.spans(),
                 self._windows,

@@ -1,4 +1,4 @@
-"""The trace of a run that did not come to its end, from what its folder holds: events, and passes that were whole.
+"""The trace and columns of a run that did not come to its end, from what its folder holds: events, whole passes.
 
 What had begun and had not ended stays open to the end of the trace.
 """
@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import MlbundleError
-from mlbundle.runs.collect import WORKER_PHASES, load_all_spans
+from mlbundle.runs.collect import WORKER_PHASES, load_all_spans, save_columns
 from mlbundle.runs.folder import TRACE
 from mlbundle.runs.profiles import load_profiled, profiled_passes, read_profiles
 from mlbundle.runs.seen import events_of
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mlbundle.trace.counters import SampleColumns
     from mlbundle.trace.profiled import ProfiledPass
     from mlbundle.trace.spans import SpanColumns
+    from mlbundle.trace.tables import Table
     from mlbundle.wire.events import Event
 
 _SAME_CLOCK_NS = 5_000_000
@@ -29,19 +30,20 @@ _LATEST_NS = 1 << 62
 
 
 def write_partial_trace(folder: Path, attributes: Mapping[str, str]) -> dict[str, str]:
-    """Write `trace.pftrace.gz` of a run that ended early; returns what a record says of its files.
+    """Write `trace.pftrace.gz` and the columns of a run that ended early; returns what a record says of its files.
 
     Empty where the worker never said hello or nothing can be written: a trace never hides why a run ended.
     """
+    files: dict[str, str] = {}
     try:
         seen = _Seen(events_of(folder))
         if seen.hello is None:
             return {}
-        _write(folder, seen, seen.hello, attributes)
+        _write(folder, seen, seen.hello, attributes, files)
     except (MlbundleError, ValueError, OverflowError):
         # Times and clocks are a worker's words: they may be any numbers.
-        return {}
-    return {"trace": TRACE}
+        return files
+    return {**files, "trace": TRACE}
 
 
 class _Seen:
@@ -80,14 +82,18 @@ class _Seen:
         return [*self._phases, *((name, begun, None) for name, begun in self._open.items())]
 
 
-def _write(folder: Path, seen: _Seen, hello: Hello, attributes: Mapping[str, str]) -> None:
+def _write(
+    folder: Path, seen: _Seen, hello: Hello, attributes: Mapping[str, str], files: dict[str, str]
+) -> None:
+    """Write columns and trace; `files` is told what came about before anything failed."""
     from mlbundle.trace.timeline import write_timeline
 
     clocks = _clocks(hello)
     # The worker's clock may be another one; its events were related to ours when they were written down.
     offset_ns = hello.clocks.get("monotonic", clocks["monotonic"]) - clocks["monotonic"]
     spans = load_all_spans(folder, offset_ns)
-    profiled, measured = _profiles(folder, seen, spans, offset_ns)
+    profiled, measured, tables = _profiles(folder, seen, spans, offset_ns)
+    files |= save_columns(folder, spans if len(spans) else None, tables)
     phases = seen.phases()
     end = {name: value + seen.last_ns - clocks["monotonic"] for name, value in clocks.items()}
     write_timeline(
@@ -116,7 +122,7 @@ def _clocks(hello: Hello) -> dict[str, int]:
 
 def _profiles(
     folder: Path, seen: _Seen, spans: SpanColumns, offset_ns: int
-) -> tuple[list[ProfiledPass], SpanColumns]:
+) -> tuple[list[ProfiledPass], SpanColumns, tuple[Table, Table]]:
     from mlbundle.trace.tables import KERNELS, LAYERS, empty_table
 
     # A profile that can't be believed may be why the run ended: what was measured before it is shown.
@@ -124,8 +130,9 @@ def _profiles(
         profiles = read_profiles(folder, seen.results)
         layers = load_profiled(folder, profiles, LAYERS, offset_ns)
         kernels = load_profiled(folder, profiles, KERNELS, offset_ns)
-        return profiled_passes(folder, profiles, spans, (layers, kernels))
-    return profiled_passes(folder, [], spans, (empty_table(LAYERS), empty_table(KERNELS)))
+        return *profiled_passes(folder, profiles, spans, (layers, kernels)), (layers, kernels)
+    none = empty_table(LAYERS), empty_table(KERNELS)
+    return *profiled_passes(folder, [], spans, none), none
 
 
 def _samples(counters: list[Counter]) -> SampleColumns | None:

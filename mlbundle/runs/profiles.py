@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mlbundle.errors import ProtocolBroken
 from mlbundle.runs.measured import count, load_times, not_said
 from mlbundle.runtime.facts import capped
+from mlbundle.wire.events import Warned
 from mlbundle.wire.passes import (
     KERNELS,
     LATENCIES,
@@ -19,16 +20,18 @@ from mlbundle.wire.passes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from mlbundle.trace.profiled import ProfiledPass
     from mlbundle.trace.spans import SpanColumns
     from mlbundle.trace.tables import Table, TableKind
-    from mlbundle.wire.events import Result
+    from mlbundle.wire.events import Event, Result
 
 _MOST_NOTES, _MOST_TEXT = 32, 1000
 _LEVELS = ("framework", "system", "serial")
+# What the worker's warning about a profile that failed is called.
+_FAILED = "profile-failed"
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,7 @@ def profile_notes(documents: Sequence[Mapping[str, Any]]) -> list[str]:
     for document in documents:
         level = document["level"]
         if document.get("missing"):
-            found.append(f"the profile at the level {level} failed")
+            found.append(f"profile: {level}: it failed{_because(document)}")
             continue
         if "ratio" in document:
             found.append(
@@ -130,11 +133,32 @@ def profile_notes(documents: Sequence[Mapping[str, Any]]) -> list[str]:
     return found
 
 
-def profiles_document(wanted: Sequence[str], profiles: Sequence[ProfileFindings]) -> list[dict[str, Any]]:
-    """Return what a record says of the passes that profile: those that came, and those that were wanted and failed."""
+def _because(document: Mapping[str, Any]) -> str:
+    return f": {document['error']}" if document.get("error") else ""
+
+
+def profiles_document(
+    wanted: Sequence[str], profiles: Sequence[ProfileFindings], events: Iterable[Event]
+) -> list[dict[str, Any]]:
+    """Return what a record says of the passes that profile: those that came, and why those failed that did not."""
     came = {profile.level: dict(profile.document) for profile in profiles}
     levels = [name.partition(":")[2] for name in wanted if is_profile(name)]
-    return [came.get(level, {"level": level, "missing": True}) for level in levels]
+    errors = _errors(events) if len(came) < len(levels) else {}
+    return [
+        came.get(level)
+        or {"level": level, "missing": True} | ({"error": errors[level]} if level in errors else {})
+        for level in levels
+    ]
+
+
+def _errors(events: Iterable[Event]) -> dict[str, str]:
+    """Return the level of each profile that failed -> why; it is said as `profile:LEVEL: why`."""
+    found: dict[str, str] = {}
+    for event in events:
+        if isinstance(event, Warned) and event.reference == _FAILED and is_profile(event.message):
+            level, _, why = event.message.partition(":")[2].partition(": ")
+            found.setdefault(level, "".join(c if c.isprintable() else " " for c in why[:_MOST_TEXT]))
+    return found
 
 
 def _read(folder: Path, name: str, values: Mapping[str, Any]) -> ProfileFindings:

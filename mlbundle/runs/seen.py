@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mlbundle.errors import MlbundleError
 from mlbundle.runs.folder import EVENTS
 from mlbundle.wire.events import Event, Phase, Progress, Result, Window, event_from_document
 
@@ -34,6 +35,7 @@ class _Seen:
     queries: int = 0
     window: Window | None = None
     passes: list[str] = field(default_factory=list)
+    measure: Result | None = None
 
     def take(self, event: Event) -> None:
         """Take an event."""
@@ -43,6 +45,7 @@ class _Seen:
             self.progress = event
         elif isinstance(event, Result):
             self.passes = [*self.passes, event.pass_kind][:_MOST_PASSES]
+            self.measure = event if event.pass_kind == "measure" else self.measure
         elif isinstance(event, Window):
             self.windows += 1
             self.queries += event.queries
@@ -57,7 +60,10 @@ class _Seen:
 
 
 def seen_of(folder: Path) -> dict[str, Any]:
-    """Return how far a run came: `phase` and `passes_done`; `progress`, `queries` and windows where there are any."""
+    """Return how far a run came: `phase` and `passes_done`; `progress`, `queries` and windows where there are any.
+
+    `measured` has the latencies of a measuring pass that was whole.
+    """
     seen = _seen(folder)
     found: dict[str, Any] = {"phase": seen.phase or None, "passes_done": seen.passes}
     if seen.progress is not None:
@@ -76,7 +82,22 @@ def seen_of(folder: Path) -> dict[str, Any]:
                 "p99_ns": last.p99_ns,
             },
         }
+    if seen.measure is not None:
+        with suppress(MlbundleError):
+            found |= {"measured": _measured(folder, seen.measure)}
     return found
+
+
+def _measured(folder: Path, said: Result) -> dict[str, Any]:
+    """Return the latencies of the pass that the result would have been taken from. Raises ProtocolBroken."""
+    from mlbundle.analysis.statistics import percentile, sorted_array
+    from mlbundle.runs.measured import load_times, read_measure
+    from mlbundle.wire.passes import LATENCIES
+
+    headline = read_measure(said.values).headline
+    times = sorted_array(load_times(folder, f"{headline.folder}/{LATENCIES}", headline.queries))
+    latencies = {f"p{100 * share:.0f}_ns": int(percentile(times, share)) for share in (0.5, 0.9, 0.99)}
+    return {"pass": headline.folder, "queries": headline.queries, **latencies}
 
 
 def phases_of(folder: Path) -> dict[str, float]:
