@@ -125,37 +125,6 @@ def remove_run(settings: Settings, run_id: str) -> None:
     removal.remove_run(settings.runs_dir, run_id, RunDatabase(settings.data_dir / DATABASE))
 
 
-def trace_summary(settings: Settings, run: str) -> list[dict[str, Any]]:
-    """Return where the time of a traced run went: a row for each step of each pass, times in ns.
-
-    Raises ReferenceNotFound when there is no such run or it was not traced.
-    """
-    from mlbundle.trace.spans import load_spans
-    from mlbundle.trace.summary import summarise
-    from mlbundle.wire.passes import folder_number
-
-    record = show_run(settings, run)
-    path = settings.runs_dir / record["run_id"] / "spans.npz"
-    if not path.is_file():
-        raise ReferenceNotFound(
-            f"run {record['run_id']} was not traced",
-            where=str(path),
-            hint="run with --trace model (the default)",
-        )
-    kinds = {folder_number(file): p["kind"] for p in record["passes"] for file in p["files"]}
-    return [
-        {
-            "pass": kinds.get(row.pass_number, str(row.pass_number)),
-            "step": row.name,
-            "count": row.count,
-            "total_ns": row.total_ns,
-            "mean_ns": row.mean_ns,
-            "p50_ns": row.p50_ns,
-        }
-        for row in summarise(load_spans(path))
-    ]
-
-
 def known_bundles(settings: Settings) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the bundles of the library and the built-in ones, and what is wrong with entries that can't be read.
 
