@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mlbundle.runs.plan import RunPlan
     from mlbundle.runs.profiles import ProfileFindings
     from mlbundle.runs.record import Findings
-    from mlbundle.trace.counters import SampleColumns
+    from mlbundle.trace.samples import SampleColumns
     from mlbundle.trace.spans import SpanColumns
     from mlbundle.trace.tables import Table
     from mlbundle.wire.events import Window

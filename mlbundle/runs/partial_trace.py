@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from mlbundle.trace.counters import SampleColumns
     from mlbundle.trace.profiled import ProfiledPass
+    from mlbundle.trace.samples import SampleColumns
     from mlbundle.trace.spans import SpanColumns
     from mlbundle.trace.tables import Table
     from mlbundle.wire.events import Event
@@ -138,7 +138,7 @@ def _profiles(
 def _samples(counters: list[Counter]) -> SampleColumns | None:
     import numpy as np
 
-    from mlbundle.trace.counters import SampleColumns
+    from mlbundle.trace.samples import SampleColumns
 
     if not counters:
         return None

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mlbundle.runtime.base import Connection
-    from mlbundle.trace.counters import SampleColumns
+    from mlbundle.trace.samples import SampleColumns
 
 SAMPLES = "samples.npz"
 EVENT_INTERVAL_S = 0.5
@@ -104,7 +104,7 @@ def sample_columns(samples: Samples) -> SampleColumns | None:
     """Return the samples as the trace takes them, None without any."""
     import numpy as np
 
-    from mlbundle.trace.counters import SampleColumns
+    from mlbundle.trace.samples import SampleColumns
 
     if not samples.t_ns:
         return None

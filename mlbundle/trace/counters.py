@@ -9,14 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mlbundle.trace.samples import SampleColumns
-
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from mlbundle.trace.perfetto import Process, TraceWriter
-
-__all__ = ["SampleColumns", "write_counters"]
+    from mlbundle.trace.samples import SampleColumns
 
 # Endings of names -> unit; the longest that fits counts.
 _UNITS = {

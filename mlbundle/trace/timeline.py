@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from mlbundle.trace.counters import SampleColumns
     from mlbundle.trace.perfetto import Process, TraceWriter, Track
     from mlbundle.trace.profiled import ProfiledPass
+    from mlbundle.trace.samples import SampleColumns
     from mlbundle.trace.spans import SpanColumns
     from mlbundle.wire.events import Window
 
