@@ -21,12 +21,14 @@ _DOING = {
     "load": "loading the model",
     "warm-up": "warming up",
     "measure": "measuring",
+    "profile": "profiling",
     "accuracy": "checking accuracy",
     "collect": "collecting",
     "verify": "verifying",
 }
 
-
+# Passes that profile come in this order, each deeper than the one before; a pass that failed is done, too.
+_DEPTHS = ("framework", "system", "serial")
 _LEAST_LEFT_S = 0.1
 
 
@@ -38,6 +40,7 @@ class LiveView:
         self._phase = ""
         self._detail = ""
         self._share = ""
+        self._profiles_done = 0
 
     def __enter__(self) -> Self:
         return self
@@ -50,9 +53,9 @@ class LiveView:
     def show(self, event: Event) -> None:
         """Take one event."""
         if isinstance(event, Phase) and event.state == "begun" and event.name in _DOING:
-            self._phase, self._detail, self._share = _DOING[event.name], "", ""
-            if not self._terminal:
-                output.narrate(f"{self._phase} ...")
+            self._begin(event.name)
+        elif isinstance(event, Phase) and event.state == "done" and event.name == "profile":
+            self._profiles_done += 1
         elif isinstance(event, Window):
             latencies = f"p50 {units.duration(event.p50_ns)}  p99 {units.duration(event.p99_ns)}"
             self._detail = f"{units.rate(event.throughput)}  {latencies}"
@@ -73,6 +76,13 @@ class LiveView:
             self._clear()
             output.narrate(event.message, level=0 if event.level == NOTICE else 1)
         self._draw()
+
+    def _begin(self, phase: str) -> None:
+        self._phase, self._detail, self._share = _DOING[phase], "", ""
+        if phase == "profile" and self._profiles_done < len(_DEPTHS):
+            self._phase = f"profiling {_DEPTHS[self._profiles_done]}"
+        if not self._terminal:
+            output.narrate(f"{self._phase} ...")
 
     def _draw(self) -> None:
         if self._terminal and self._phase:
