@@ -94,6 +94,15 @@ def show_run(settings: Settings, run: str) -> dict[str, Any]:
     return record
 
 
+def run_record(settings: Settings, run_id: str) -> dict[str, Any]:
+    """Return the record of a run by its whole id, without a look at the other runs.
+
+    Raises ReferenceNotFound when there is none.
+    """
+    record = read_record(settings.runs_dir / run_id) if run_id == Path(run_id).name else None
+    return show_run(settings, run_id) if record is None else record
+
+
 def pick_run(run: str, ids: Sequence[str]) -> str:
     """Return which of the ids, newest first, is meant by an id, the beginning of one, or `latest`.
 

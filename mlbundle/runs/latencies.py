@@ -21,6 +21,7 @@ PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 _MEASURED = ("measure", "batch", "cold-start", "repeat", "warm-up")
 # The histogram ends at this percentile; what is beyond is counted in its last bar.
 _SHOWN_PERCENT = 99.0
+_SKEWED = 4
 
 
 @dataclass(frozen=True)
@@ -180,7 +181,10 @@ def _buckets(latencies_ns: Any, starts_s: Any, end_s: float, points: int) -> lis
 
 
 def _bars(ordered: Any, bars: int) -> list[Bar]:
-    """Return the histogram between the least and a high percentile, in steps of equal width; the last has the rest."""
+    """Return the histogram between the least and a high percentile; the last bar has the rest.
+
+    Its steps are of equal width, or where some queries take many times as long as others, of equal ratio.
+    """
     import numpy as np
 
     from mlbundle.analysis.statistics import percentile
@@ -188,7 +192,8 @@ def _bars(ordered: Any, bars: int) -> list[Bar]:
     low, high = int(ordered[0]), int(percentile(ordered, _SHOWN_PERCENT / 100))
     # Few queries make few bars: most would be empty.
     count = max(1, min(bars, high - low + 1, math.ceil(2 * math.sqrt(len(ordered)))))
-    edges = np.unique(np.linspace(low, high + 1, count, endpoint=False).astype(np.int64))
+    steps = np.geomspace if high > _SKEWED * max(1, low) and low > 0 else np.linspace
+    edges = np.unique(np.maximum(steps(low, high + 1, count, endpoint=False).astype(np.int64), low))
     bounds = np.r_[np.searchsorted(ordered, edges), len(ordered)]
     return [
         Bar(edge, queries)

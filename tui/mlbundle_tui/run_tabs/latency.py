@@ -1,0 +1,129 @@
+"""Latency: over the time of the run, as a histogram, and as percentiles."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+from textual.containers import Container
+from textual.widget import Widget
+from textual.widgets import Static
+
+from mlbundle.cli import units
+from mlbundle_tui.run_tabs.base import RunTab
+from mlbundle_tui.widgets.plot import Plot, Series, columns
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from textual.app import ComposeResult
+
+    from mlbundle.runs.latencies import Bar, LatencyView
+
+_MOST_OF_P50 = 20
+
+
+def seconds(value_s: float) -> str:
+    """Return a moment of a run."""
+    return f"{value_s:.3g} s"
+
+
+class Histogram(Widget):
+    """Bars from the least latency to p99; the last has all beyond."""
+
+    DEFAULT_CSS = "Histogram { height: 1fr; width: 1fr; min-height: 5; }"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._bars: Sequence[Bar] = ()
+
+    def set_bars(self, bars: Sequence[Bar]) -> None:
+        """Show other bars."""
+        self._bars = bars
+        self.refresh()
+
+    def render(self) -> Text:
+        """Return the bars in the room there is, each several characters wide where there is room."""
+        text = Text(no_wrap=True)
+        text.append("histogram", style="bold")
+        width, height = self.size.width, self.size.height
+        if not self._bars or height < 4:
+            return text
+        text.append("  the last bar has all beyond p99", style="dim")
+        each = max(1, width // len(self._bars))
+        counts = [bar.queries for bar in self._bars]
+        for line in columns(counts, height - 2):
+            text.append("\n" + "".join(character * each for character in line)[:width], style="cyan")
+        low, high = units.duration(self._bars[0].from_ns), units.duration(self._bars[-1].from_ns)
+        room = max(1, min(width, each * len(counts)) - len(low))
+        text.append(f"\n{low}{high:>{room}}", style="dim")
+        return text
+
+
+class LatencyTab(RunTab):
+    """The latencies of the headline."""
+
+    key, title = "latency", "Latency"
+    SCOPED_CSS = False  # its rules look at the width of the page above
+    DEFAULT_CSS = """
+    LatencyTab #below { height: 2fr; }
+    LatencyTab Plot { height: 3fr; }
+    LatencyTab #percentiles { width: 1fr; height: auto; padding: 1 0 0 0; }
+    RunPage.-narrow LatencyTab #percentiles { padding: 0; }
+    RunPage.-wide LatencyTab #below { layout: horizontal; }
+    RunPage.-wide LatencyTab Histogram { width: 2fr; }
+    RunPage.-wide LatencyTab #percentiles { width: 1fr; padding: 1 0 0 4; }
+    """
+
+    def inside(self) -> ComposeResult:
+        """Yield the plot, and histogram and percentiles below."""
+        yield Plot("latency over time", y_text=units.duration, x_text=seconds)
+        with Container(id="below"):
+            yield Histogram()
+            yield Static("", id="percentiles")
+
+    def read(self) -> LatencyView:
+        """Read the latencies of the headline, and sum them up."""
+        from mlbundle.runs.latencies import latency_view
+
+        return latency_view(self.run.folder, self.run.record)
+
+    def show(self, found: LatencyView) -> None:
+        """Show them."""
+        self.query_one(Plot).set_series(latency_series(found), most=scale_of(found))
+        self.query_one(Histogram).set_bars(found.bars)
+        self.query_one(Histogram).display = bool(found.bars)
+        self.query_one("#percentiles", Static).update(self._percentiles(found))
+
+    def command_line(self) -> str:
+        """Return the command that repeats the run."""
+        return str(self.run.record.get("command") or "") or super().command_line()
+
+    def _percentiles(self, found: LatencyView) -> Text:
+        wide: Any = self.screen.has_class("-wide")
+        gap = "\n" if wide else "   "
+        pairs = [("least", found.least_ns), *((f"p{p:g}", ns) for p, ns in found.percentiles.items())]
+        text = Text()
+        for name, value_ns in [*pairs, ("most", found.most_ns)]:
+            text.append(f"{name:<6}" if wide else f"{name} ", style="dim")
+            text.append(f"{units.duration(value_ns):>9}{gap}" if wide else f"{units.duration(value_ns)}{gap}")
+        of = "windows said while it ran" if found.source == "windows" else f"the pass {found.kind}"
+        text.append(f"\n{found.queries:,} queries in {found.duration_s:.3g} s, of {of}", style="dim")
+        if max(bucket.most_ns for bucket in found.buckets) > scale_of(found):
+            text.append("\nthe largest are above the plot", style="dim")
+        return text
+
+
+def latency_series(found: LatencyView) -> list[Series]:
+    """Return the largest and the median of each moment as lines."""
+    return [
+        Series("largest", "yellow", [(bucket.t_s, bucket.most_ns) for bucket in found.buckets]),
+        Series("median", "cyan", [(bucket.t_s, bucket.p50_ns) for bucket in found.buckets]),
+    ]
+
+
+def scale_of(found: LatencyView) -> float:
+    """Return where the axis of latencies ends: one query that took thousands of times as long hides no others."""
+    most = max(bucket.most_ns for bucket in found.buckets)
+    median = found.percentiles.get(50.0, most)
+    return float(min(most, _MOST_OF_P50 * max(1, median)))

@@ -1,0 +1,134 @@
+"""Logs: what the worker said, of any size, searched with `/`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from textual import work
+from textual.binding import Binding
+from textual.widgets import Input, Static
+from textual.worker import get_current_worker
+
+from mlbundle.cli import units
+from mlbundle.errors import MlbundleError, ReferenceNotFound
+from mlbundle.runs.folder import WORKER_LOG
+from mlbundle.runs.log_file import LogFile
+from mlbundle_tui.run_tabs.base import RunTab
+from mlbundle_tui.screens.dialogs import show_error
+from mlbundle_tui.widgets.log_view import LogView
+
+if TYPE_CHECKING:
+    from textual.app import ComposeResult
+
+
+class LogsTab(RunTab):
+    """The worker's log."""
+
+    key, title = "logs", "Logs"
+    DEFAULT_CSS = """
+    LogsTab Input { display: none; height: 1; border: none; }
+    LogsTab Input.-shown { display: block; }
+    """
+    BINDINGS: ClassVar = [
+        Binding("slash", "search", "Search", id="logs.search"),
+        Binding("n", "next", "Next", id="logs.next"),
+        Binding("N", "previous", "Previous", show=False, id="logs.previous"),
+    ]
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(run)
+        self._log = LogFile(run.folder / WORKER_LOG)
+        self._wanted = ""
+
+    def inside(self) -> ComposeResult:
+        """Yield where one is, the search, and the log."""
+        yield Static("", id="head", markup=False)
+        yield Input(placeholder="search, enter finds the next one", compact=True)
+        yield LogView(self._log)
+
+    def read(self) -> int:
+        """Look how big the log is."""
+        size = self._log.size_bytes()
+        if not size:
+            raise ReferenceNotFound(
+                f"the worker of run {self.run.run_id} said nothing", hint="its log is empty"
+            )
+        return size
+
+    def show(self, found: int) -> None:
+        """Show the end."""
+        self.query_one(LogView).action_last()
+
+    def focus_inside(self) -> None:
+        """Give the keys to the log."""
+        self.query_one(LogView).focus()
+
+    def command_line(self) -> str:
+        """Return the command that shows the same."""
+        return f"less {self._log.path}"
+
+    def on_log_view_moved(self) -> None:
+        """Say where one is."""
+        view = self.query_one(LogView)
+        size = self._log.size_bytes()
+        share = 100 * view.lines[-1].end / size if view.lines and size else 100
+        looked = f'  "{self._wanted}"' if self._wanted else ""
+        self.query_one("#head", Static).update(f"{self._log.path}  {units.size(size)}  {share:.0f} %{looked}")
+
+    def action_search(self) -> None:
+        """Enter what to look for."""
+        box = self.query_one(Input)
+        box.add_class("-shown")
+        box.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Look for it from what is shown on."""
+        event.stop()
+        self._wanted = event.value
+        event.input.remove_class("-shown")
+        self.focus_inside()
+        self.action_next()
+
+    def action_next(self) -> None:
+        """Go to the next line that holds it, from the begin again after the last."""
+        view = self.query_one(LogView)
+        if self._wanted and view.lines:
+            found = view.found is not None and any(line.begin == view.found for line in view.lines)
+            after = next((line.end for line in view.lines if line.begin == view.found), 0) if found else 0
+            self._find(after or view.lines[0].begin, backwards=False)
+
+    def action_previous(self) -> None:
+        """Go to the line before that holds it."""
+        view = self.query_one(LogView)
+        if self._wanted and view.lines:
+            place = view.found if view.found is not None else view.lines[-1].end
+            self._find(place, backwards=True)
+
+    @work(thread=True, exclusive=True, group="search")
+    def _find(self, place: int, *, backwards: bool) -> None:
+        worker = get_current_worker()
+        try:
+            found = self._log.find(self._wanted, place, backwards=backwards, stop=lambda: worker.is_cancelled)
+            if found is None:
+                begin = self._log.size_bytes() if backwards else 0
+                found = self._log.find(
+                    self._wanted, begin, backwards=backwards, stop=lambda: worker.is_cancelled
+                )
+        except MlbundleError as error:
+            show_error(self.app, error)
+            return
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._show_found, found)
+
+    def _show_found(self, found: int | None) -> None:
+        view = self.query_one(LogView)
+        view.found = found
+        if found is None:
+            self.notify(f"nothing holds {self._wanted!r}", markup=False)
+            return
+        if any(line.begin == found for line in view.lines):
+            view.refresh()
+            self.on_log_view_moved()
+        else:
+            before = self._log.before(found, max(1, view.size.height // 3))
+            view.show_from(before[0].begin if before else found)
