@@ -8,7 +8,7 @@ from dataclasses import dataclass
 FIELDS = ("task", "framework", "arch", "accelerator", "state", "where")
 """The fields, each a column of the shelf; a value is any part of what stands there, whatever the case."""
 
-_WORD = re.compile(r'(?:(?P<field>[a-z]+):)?(?:"(?P<quoted>[^"]*)"?|(?P<bare>\S+))')
+_WORD = re.compile(r'(?:(?P<field>[a-z]+)[:=])?(?:"(?P<quoted>[^"]*)"?|(?P<bare>\S+))')
 _MAX_CHARACTERS, _MAX_WORDS = 1000, 20
 
 

@@ -97,10 +97,14 @@ class Mending:
             raise Interrupted("stopped")
         raise RunFailed(f"the process ended with status {self._process.returncode} and said nothing")
 
-    def stop(self) -> None:
-        """Stop it: it tidies up what the engine keeps of it, and is killed if that takes too long."""
+    def terminate(self) -> None:
+        """Ask it to end; does not wait for it."""
         with suppress(ProcessLookupError):
             self._process.terminate()
+
+    def stop(self) -> None:
+        """Stop it: it tidies up what the engine keeps of it, and is killed if that takes too long."""
+        self.terminate()
         try:
             self._process.wait(_WAIT_S)
         except subprocess.TimeoutExpired:

@@ -159,6 +159,15 @@ class Here:
                 self._digests[name] = materialise(reference, self.settings).manifest_digest
             return self._digests[name]
 
+    def carries(self, pin: ImagePin) -> bool:
+        """Return whether the image that a bundle carries is in the store: its first run loads it into the engine."""
+        from mlbundle.bundle.digests import PREFIX
+        from mlbundle.store.blobs import BlobStore
+
+        names = [digest for digest in (pin.manifest, pin.config) if digest is not None]
+        store = BlobStore(self.settings.data_dir)
+        return bool(names) and all(store.size_of(name.removeprefix(PREFIX)) is not None for name in names)
+
     def _resolve(
         self, framework: FrameworkManifest, accelerator: str, pins: Sequence[ImagePin]
     ) -> ResolvedImage | MlbundleError:
@@ -230,6 +239,8 @@ def _container(
     if not isinstance(image, MlbundleError):
         return "ready", f"{image.ref} {image.config_digest[:19]}", None
     pin = next((p for p in pins if (p.architecture, p.accelerator) == (here.architecture, accelerator)), None)
+    if pin is not None and here.carries(pin):
+        return "ready", "the first run loads the image that the bundle carries", None
     return "image missing", image.message, _image_mend(framework, here, accelerator, pin)
 
 
