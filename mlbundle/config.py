@@ -17,7 +17,10 @@ PROJECT_FILE = "mlbundle.toml"
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings of one command; `origins` says where each value came from."""
+    """All settings of one command; `origins` says where each value came from.
+
+    `keys` maps what the terminal UI can do to the keys that do it, where they are not its own; the UI checks them.
+    """
 
     data_dir: Path
     cache_dir: Path
@@ -30,6 +33,7 @@ class Settings:
     scratch_bytes: int = 512 << 20
     hang_timeout_s: float = 120.0
     start_timeout_s: float = 120.0
+    keys: dict[str, str] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -43,12 +47,18 @@ class Settings:
         return self.data_dir / "images.lock"
 
     def to_document(self) -> dict[str, Any]:
-        """Return name -> {value, origin}, for `mlbundle config show`."""
-        return {
-            f.name: {"value": _plain(getattr(self, f.name)), "origin": self.origins.get(f.name, "default")}
+        """Return name -> {value, origin}, for `mlbundle config show`; keys are called `keys.ID`."""
+        origin = self.origins.get
+        found = {
+            f.name: {"value": _plain(getattr(self, f.name)), "origin": origin(f.name, "default")}
             for f in fields(self)
-            if f.name != "origins"
+            if f.name not in {"keys", "origins"}
         }
+        keys = {
+            f"keys.{name}": {"value": value, "origin": origin("keys", "default")}
+            for name, value in self.keys.items()
+        }
+        return {**found, **keys}
 
 
 def _plain(value: Any) -> Any:
@@ -83,8 +93,9 @@ _CHOICES = {
 _SETTABLE = {
     f.name: f.type
     for f in fields(Settings)
-    if f.name not in {"origins", "data_dir", "cache_dir", "config_dir"}
+    if f.name not in {"keys", "origins", "data_dir", "cache_dir", "config_dir"}
 }
+_KEYS = "keys"
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -99,12 +110,12 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise UsageError(
             f"can't read settings: {error}", where=str(path), hint="mend or remove the file"
         ) from error
-    unknown = sorted(set(document) - set(_SETTABLE))
+    unknown = sorted(set(document) - set(_SETTABLE) - {_KEYS})
     if unknown:
         raise UsageError(
             f"unknown setting {unknown[0]!r}",
             where=str(path),
-            hint=f"known settings: {', '.join(sorted(_SETTABLE))}",
+            hint=f"known settings: {', '.join(sorted(_SETTABLE))}, and the table [{_KEYS}]",
         )
     return document
 
@@ -124,6 +135,29 @@ def _convert(name: str, value: Any, origin: str) -> Any:
     return value
 
 
+def _keys_of(table: Any, where: str) -> dict[str, str]:
+    """Return id -> keys with commas between, of a table whose values are texts or lists of them."""
+    if not isinstance(table, dict):
+        raise UsageError(f"[{_KEYS}] must be a table", where=where, hint='[keys]\n"runs.open" = "enter,o"')
+    found = {}
+    for name, value in _flat(table).items():
+        keys = value if isinstance(value, list) else [value]
+        if not keys or not all(isinstance(key, str) and key for key in keys):
+            raise UsageError(
+                f"the keys of {name!r} must be a text or a list of texts, not {value!r}", where=where
+            )
+        found[name] = ",".join(keys)
+    return found
+
+
+def _flat(table: dict[str, Any], before: str = "") -> dict[str, Any]:
+    """Return `runs.open = "o"` as it is meant, with or without the quotation marks that TOML wants."""
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        found.update(_flat(value, f"{before}{name}.") if isinstance(value, dict) else {before + name: value})
+    return found
+
+
 def load_settings() -> Settings:
     """Read settings from the user file, the project file and the environment, in rising order of rank.
 
@@ -132,9 +166,17 @@ def load_settings() -> Settings:
     folders, folder_origin = _folders()
     values: dict[str, Any] = dict(folders)
     origins = dict.fromkeys(folders, folder_origin)
-    for path in (folders["config_dir"] / PROJECT_FILE, Path(PROJECT_FILE)):
+    user_file = folders["config_dir"] / PROJECT_FILE
+    for path in (user_file, Path(PROJECT_FILE)):
         for name, value in _read_file(path).items():
-            values[name], origins[name] = _convert(name, value, str(path)), str(path)
+            if name != _KEYS:
+                values[name] = _convert(name, value, str(path))
+            elif path == user_file:
+                values[name] = _keys_of(value, str(path))
+            else:
+                # A folder that somebody else made has no say in what the keys do.
+                raise UsageError("keys belong to the user", where=str(path), hint=f"move them to {user_file}")
+            origins[name] = str(path)
     for name in _SETTABLE:
         variable = f"MLBUNDLE_{name.upper()}"
         if variable in os.environ:

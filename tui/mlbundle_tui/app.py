@@ -1,18 +1,21 @@
-"""The application: five sections, the palette, themes, keys that can be changed."""
+"""The application: five sections, the palette, themes, keys that can be changed, and what goes wrong."""
 
 from __future__ import annotations
 
-import os
-from typing import TYPE_CHECKING, ClassVar
+import sqlite3
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App
 from textual.binding import Binding
 
+from mlbundle.errors import MlbundleError, internal_error
 from mlbundle_tui.screens.base import Section
+from mlbundle_tui.themes import DARK, LIGHT, THEMES
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
+    from textual.app import SystemCommand
     from textual.screen import Screen
 
     from mlbundle_tui.context import Context
@@ -21,7 +24,10 @@ SECTIONS = ("bundles", "run", "runs", "compare", "machine")
 
 
 class MlbundleApp(App[None]):
-    """`mlbundle tui`. `keys` maps the id of a binding to the keys that it shall have."""
+    """`mlbundle tui`. `keys` maps the id of a binding to the keys that it shall have, checked by `check_keys`.
+
+    `failure` is what ended it, if anything did.
+    """
 
     TITLE = "mlbundle"
     CSS_PATH = "app.tcss"
@@ -42,31 +48,73 @@ class MlbundleApp(App[None]):
     def __init__(
         self, context: Context, *, keys: Mapping[str, str] | None = None, theme: str | None = None
     ) -> None:
-        super().__init__(ansi_color=theme == "ansi" or None)
+        super().__init__()
         self.context = context
+        self.failure: MlbundleError | None = None
         # While something is measured nothing on the screen may move by itself.
         self.animation_level = "none"
-        self._chosen_theme = "textual-light" if theme == "light" else "textual-dark"
+        for own in (DARK, LIGHT):
+            self.register_theme(own)
+        self.theme = THEMES[theme or "dark"]
         self._keys = dict(keys or {})
+        self._made: set[str] = set()
 
     def on_mount(self) -> None:
         """Show the first section."""
-        if not os.environ.get("NO_COLOR"):
-            self.theme = self._chosen_theme
         self.set_keymap(self._keys)
         self.action_section("bundles")
 
     def action_section(self, name: str) -> None:
         """Go to a section; it is made when it is first gone to."""
-        if name not in self._modes_made:
+        if name not in self._made:
             self.add_mode(name, lambda: self._section(name))
-            self._modes_made.add(name)
+            self._made.add(name)
         self.switch_mode(name)
 
-    @property
-    def _modes_made(self) -> set[str]:
-        made: set[str] = self.__dict__.setdefault("_made", set())
-        return made
+    def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
+        """Return what the palette offers on a screen."""
+        from mlbundle_tui.palette import palette_commands
+
+        return palette_commands(self, screen)
+
+    async def run_action(self, *arguments: Any, **named: Any) -> bool:
+        """Do what a key asks for; an error of ours is shown, and the app goes on."""
+        try:
+            return await super().run_action(*arguments, **named)
+        except (MlbundleError, OSError, sqlite3.Error) as error:
+            self._show(error)
+            return True
+
+    def _handle_exception(self, error: Exception) -> None:
+        """Show what a worker met; whatever else goes wrong ends the app, and is told as every error of ours."""
+        cause = getattr(error, "error", error)  # what a worker met is wrapped
+        if cause is not error and isinstance(cause, MlbundleError | OSError | sqlite3.Error):
+            self._show(cause)
+            return
+        self.failure = _typed(cause)
+        super()._handle_exception(error)
+
+    def _fatal_error(self) -> None:
+        """End without the traceback of Textual: `failure` is told by who started the app."""
+        self._close_messages_no_wait()
+
+    def _show(self, error: Exception) -> None:
+        from mlbundle_tui.screens.dialogs import show_error
+
+        show_error(self, _typed(error))
 
     def _section(self, name: str) -> Screen[None]:
         return Section.make(name, self.context)
+
+
+def _typed(error: Exception) -> MlbundleError:
+    if isinstance(error, MlbundleError):
+        return error
+    if isinstance(error, OSError):
+        from mlbundle.errors import StorageFailed
+
+        where = str(error.filename) if error.filename else None
+        return StorageFailed(error.strerror or str(error), where=where, hint="see `mlbundle doctor`")
+    failure = internal_error(error)
+    failure.__cause__ = error
+    return failure

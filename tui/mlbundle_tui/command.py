@@ -1,26 +1,99 @@
-"""`mlbundle tui`: choose, run and inspect in the terminal."""
+"""`mlbundle tui`: choose, run and inspect in the terminal, or in a browser of this machine."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import signal
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
-from mlbundle.errors import UsageError
+from mlbundle.errors import EXIT_TERMINATED, UsageError
 
-
-@click.command("tui")
-@click.option("--readonly", is_flag=True, help="Hide what runs, stops or removes anything.")
-@click.option("--theme", type=click.Choice(["dark", "light", "ansi"]), default="dark", show_default=True)
-def command(readonly: bool, theme: str) -> None:
-    """Choose bundles, run them and look into runs, in the terminal."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError(
-            "the terminal UI needs a terminal",
-            hint="`mlbundle list`, `run` and `runs` do the same without one",
-        )
-    from mlbundle.config import load_settings
+if TYPE_CHECKING:
     from mlbundle_tui.app import MlbundleApp
     from mlbundle_tui.context import Context
 
-    MlbundleApp(Context(load_settings(), readonly=readonly), theme=theme).run()
+_HUNG_UP = 128 + signal.SIGHUP
+# textual-serve speaks to the programs that it starts through pipes, and says so.
+_DRIVER, _WEB_DRIVER = "TEXTUAL_DRIVER", "textual.drivers.web_driver:WebDriver"
+
+
+@click.command("tui")
+@click.option("--demo", is_flag=True, help="Look around in recorded runs; needs no engine, measures nothing.")
+@click.option("--readonly", is_flag=True, help="Hide what runs, stops or removes anything.")
+@click.option("--theme", type=click.Choice(["dark", "light", "ansi"]), default="dark", show_default=True)
+@click.option("--web", is_flag=True, help="Serve it to browsers of this machine; there is no password.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=None, help="Port for --web.  [default: a free one]"
+)
+def command(demo: bool, readonly: bool, theme: str, web: bool, port: int | None) -> int:
+    """Choose bundles, run them and look into runs, in the terminal."""
+    if web:
+        from mlbundle_tui.web import serve
+
+        flags = [*(["--demo"] if demo else []), *(["--readonly"] if readonly else []), "--theme", theme]
+        serve(flags, port or 0)
+        return 0
+    if port is not None:
+        raise UsageError("--port is for --web", hint="say `mlbundle tui --web --port PORT`")
+    if os.environ.get(_DRIVER) != _WEB_DRIVER and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            "the terminal UI needs a terminal",
+            hint="`mlbundle list`, `run` and `runs` do the same without one; `mlbundle tui --web` is for a browser",
+        )
+    with contextlib.ExitStack() as stack:
+        context = _context(stack, demo=demo, readonly=readonly)
+        return _show(context, theme, stack)
+
+
+def _context(stack: contextlib.ExitStack, *, demo: bool, readonly: bool) -> Context:
+    from mlbundle.config import load_settings
+    from mlbundle_tui.context import Context
+
+    settings = load_settings()
+    if demo:
+        from mlbundle_tui.demo import demo_context
+
+        return stack.enter_context(demo_context(settings, readonly=readonly))
+    from mlbundle_tui.launcher import DetachedLauncher
+
+    return Context(settings, launcher=DetachedLauncher(settings), readonly=readonly)
+
+
+def _show(context: Context, theme: str, stack: contextlib.ExitStack) -> int:
+    from mlbundle_tui.app import MlbundleApp
+
+    keys = context.settings.keys
+    if keys:
+        from mlbundle_tui.keys import check_keys
+
+        keys = check_keys(keys, context.settings.origins["keys"])
+    app = MlbundleApp(context, keys=keys, theme=theme)
+    status = asyncio.run(_run(app, stack))
+    if app.failure is not None:
+        raise app.failure
+    return status
+
+
+async def _run(app: MlbundleApp, stack: contextlib.ExitStack) -> int:
+    """Run the app; SIGTERM ends it as `q` does, and where the terminal is gone there is nothing to tidy up on it."""
+    status = 0
+
+    def terminated() -> None:
+        nonlocal status
+        status = EXIT_TERMINATED
+        app.exit()
+
+    def hung_up() -> None:
+        stack.close()
+        os._exit(_HUNG_UP)
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, terminated)
+    loop.add_signal_handler(signal.SIGHUP, hung_up)
+    await app.run_async()
+    return status
