@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Int64Array = NDArray[np.int64]
 
 SORTS = ("order", "latency", "memory", "flops", "name")
-"""By what layers can be sorted; numbers the largest first."""
+"""By what layers can be sorted; numbers the largest first, `latency` by the median."""
 
 _TEXTS = ("name", "original_name", "type", "provider", "shape_in", "shape_out", "flops_source")
 
@@ -65,6 +65,7 @@ class TypeRow:
 
     type: str
     layers: int
+    p50_ns: int
     latency_ns: float
     share: float
     alloc_bytes: int | None
@@ -124,7 +125,7 @@ def sort_layers(rows: Sequence[LayerRow], sort: str) -> list[LayerRow]:
 
 _KEYS: dict[str, Callable[[LayerRow], Any]] = {
     "order": lambda row: row.order,
-    "latency": lambda row: -row.latency_ns,
+    "latency": lambda row: -row.p50_ns,
     "memory": lambda row: -_or_least(row.alloc_bytes),
     "flops": lambda row: -_or_least(row.flops),
     "name": lambda row: row.original_name or row.name,
@@ -140,6 +141,7 @@ def by_type(rows: Sequence[LayerRow]) -> list[TypeRow]:
         TypeRow(
             type=name,
             layers=len(members),
+            p50_ns=sum(row.p50_ns for row in members),
             latency_ns=sum(row.latency_ns for row in members),
             share=sum(row.share for row in members),
             alloc_bytes=_known_sum([row.alloc_bytes for row in members]),
@@ -147,7 +149,7 @@ def by_type(rows: Sequence[LayerRow]) -> list[TypeRow]:
         )
         for name, members in types.items()
     ]
-    return sorted(found, key=lambda row: (-row.latency_ns, row.type))
+    return sorted(found, key=lambda row: (-row.p50_ns, row.type))
 
 
 def kernel_rows(table: Table) -> list[KernelRow]:

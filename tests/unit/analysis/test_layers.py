@@ -71,6 +71,7 @@ def test_types_are_sums_of_their_layers(tmp_path: Path) -> None:
         120,
         7,
     )
+    assert (conv.p50_ns, relu.p50_ns) == (70, 30)
     assert (conv.share, relu.share) == (pytest.approx(0.7), pytest.approx(0.3))
     assert (relu.type, relu.alloc_bytes) == ("Relu", None)
 

@@ -25,18 +25,19 @@ _LAYERS = (
     Column("order", "#", 4, right=True),
     Column("name", "layer", 16, flex=3),
     Column("type", "type", 12, flex=1, from_width=64),
-    Column("latency", "latency", 9, right=True),
+    Column("latency", "median", 9, right=True),
     Column("share", "", 6, right=True),
     Column("bar", "", _BAR, from_width=76),
+    Column("mean", "trimmed mean", 12, right=True, from_width=136),
     Column("memory", "allocated", 9, right=True, from_width=96),
     Column("flops", "flops", 9, right=True, from_width=108),
-    Column("rate", "flops/s", 9, right=True, from_width=128),
-    Column("shape", "shape out", 14, flex=1, from_width=144),
+    Column("rate", "flops/s", 9, right=True, from_width=120),
+    Column("shape", "shape out", 14, flex=1, from_width=152),
 )
 _TYPES = (
     Column("type", "type", 16, flex=2),
     Column("count", "layers", 6, right=True),
-    Column("latency", "latency", 9, right=True),
+    Column("latency", "median", 9, right=True),
     Column("share", "", 6, right=True),
     Column("bar", "", _BAR, from_width=60),
     Column("memory", "allocated", 9, right=True, from_width=76),
@@ -99,8 +100,8 @@ class LayersTab(RunTab):
         self.query_one(RowTable).focus()
 
     def command_line(self) -> str:
-        """Return the command that writes the same numbers."""
-        return f"mlbundle trace export {self.run.run_id} --format csv"
+        """Return the command that shows the same."""
+        return f"mlbundle trace summary {self.run.run_id}"
 
     def action_sort(self) -> None:
         """Sort by the next of latency, memory, flops, name and order."""
@@ -128,10 +129,11 @@ class LayersTab(RunTab):
         from mlbundle.analysis.layers import sort_layers
 
         table = self.query_one(RowTable)
+        total_ns = sum(row.p50_ns for row in self._layers)
         if self._grouped:
             table.set_columns(_TYPES)
-            most = max((row.share for row in self._types), default=1)
-            table.set_rows([_type_cells(row, most) for row in self._types], cursor=0)
+            most_ns = max((row.p50_ns for row in self._types), default=1)
+            table.set_rows([_type_cells(row, most_ns, total_ns) for row in self._types], cursor=0)
         else:
             self._shown = sort_layers(self._layers, self._sort)
             key = _SORT_COLUMNS[self._sort]
@@ -139,18 +141,18 @@ class LayersTab(RunTab):
             table.set_columns([
                 Column(c.key, c.title + arrow * (c.key == key), c.width, c.flex, c.right, c.from_width) for c in _LAYERS
             ])  # fmt: skip
-            most = max((row.share for row in self._layers), default=1)
-            table.set_rows([_layer_cells(row, most) for row in self._shown], cursor=0)
+            most_ns = max((row.p50_ns for row in self._layers), default=1)
+            table.set_rows([_layer_cells(row, most_ns, total_ns) for row in self._shown], cursor=0)
         self.query_one("#head", Static).update(self._head())
         self._show_layer()
 
     def _head(self) -> Text:
         if not self._layers:
             return Text("the predictor told of no layers")
-        total_ns = sum(row.latency_ns for row in self._layers)
+        total_ns = sum(row.p50_ns for row in self._layers)
         queries = max(row.queries for row in self._layers)
         by = "types of layers" if self._grouped else f"by {self._sort}"
-        means = f"{units.duration(total_ns)} a query (trimmed means over {queries} queries)"
+        means = f"{units.duration(total_ns)} a query (medians over {queries} queries)"
         return Text(f"{len(self._layers)} layers, {means}, {by}", no_wrap=True, overflow="ellipsis")
 
     def _show_layer(self) -> None:
@@ -164,7 +166,7 @@ class LayersTab(RunTab):
             if row.provider:
                 text.append(f"  on {row.provider}")
             text.append(f"\n{row.shape_in} → {row.shape_out}" if row.shape_in or row.shape_out else "\n")
-            text.append(f"\nmedian {units.duration(row.p50_ns)}")
+            text.append(f"\ntrimmed mean {units.duration(row.latency_ns)}")
             if row.param_bytes:
                 text.append(f"  weights {units.size(row.param_bytes)}")
             if row.flops is not None:
@@ -224,14 +226,15 @@ def _share(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _layer_cells(row: LayerRow, most: float) -> Sequence[Cell]:
+def _layer_cells(row: LayerRow, most_ns: int, total_ns: int) -> Sequence[Cell]:
     return (
         (str(row.order), "dim"),
         row.original_name or row.name,
         (row.type, "accent"),
+        units.duration(row.p50_ns),
+        (_share(row.p50_ns / max(1, total_ns)), "dim"),
+        (bar(row.p50_ns / max(1, most_ns), _BAR), "accent"),
         units.duration(row.latency_ns),
-        (_share(row.share), "dim"),
-        (bar(row.share / most if most else 0, _BAR), "accent"),
         _size(row.alloc_bytes),
         flops_text(row.flops),
         flops_text(row.flops_per_s),
@@ -239,13 +242,13 @@ def _layer_cells(row: LayerRow, most: float) -> Sequence[Cell]:
     )
 
 
-def _type_cells(row: TypeRow, most: float) -> Sequence[Cell]:
+def _type_cells(row: TypeRow, most_ns: int, total_ns: int) -> Sequence[Cell]:
     return (
         row.type or "(no type)",
         str(row.layers),
-        units.duration(row.latency_ns),
-        (_share(row.share), "dim"),
-        (bar(row.share / most if most else 0, _BAR), "accent"),
+        units.duration(row.p50_ns),
+        (_share(row.p50_ns / max(1, total_ns)), "dim"),
+        (bar(row.p50_ns / max(1, most_ns), _BAR), "accent"),
         _size(row.alloc_bytes),
         flops_text(row.flops),
     )

@@ -465,24 +465,12 @@ class RunsSection(Section):
 
             show_record(self.app, self.context, self.run["run_id"])
 
-    @work
-    async def action_stop(self) -> None:
+    def action_stop(self) -> None:
         """Ask, then stop the run."""
-        row = self.run
-        if row is None or not self._is_going() or self.context.launcher is None:
-            return
-        if await confirm(
-            self.app, f"Stop {row['run_id']}?", detail="What it measured so far is kept.", yes="Stop"
-        ):
-            self._stop(row["run_id"])
+        from mlbundle_tui.stopping import stop_run
 
-    @work(thread=True, group="runs-stop")
-    def _stop(self, run_id: str) -> None:
-        try:
-            self.context.launcher.stop(run_id)  # type: ignore[union-attr]
-        except MlbundleError as error:
-            show_error(self.app, error)
-        self.app.call_from_thread(self._take_in)
+        if self.run is not None and self._is_going():
+            stop_run(self, self.context, self.run["run_id"], run_words.model_text(self.run), self._take_in)
 
     @work
     async def action_remove(self) -> None:
