@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 class Launcher(Protocol):
     """Starts and stops runs; they go on whatever becomes of the UI."""
 
-    def start(self, options: RunOptions) -> str:
-        """Start a run and return its id. Raises MlbundleError."""
+    def start(self, options: RunOptions, report: Callable[[str], None] = ...) -> str:
+        """Start a run and return its id; `report` hears of what takes time before it begins. Raises MlbundleError.
+
+        Both methods wait: they are called beside the event loop.
+        """
 
     def stop(self, run_id: str) -> None:
         """Cancel a run that goes on. Raises MlbundleError."""
