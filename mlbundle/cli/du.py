@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING
+from dataclasses import asdict, fields
 
 import click
 
 from mlbundle.cli import output, units
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from mlbundle.store.collect import Amount, Usage
 
 
 @click.command("du")
@@ -24,6 +18,7 @@ def command(output_format: str) -> None:
     `python_environments` and `wheels` parts of `cache`.
     """
     from mlbundle.config import load_settings
+    from mlbundle.runs.disk import disk_rows
     from mlbundle.store.collect import Amount, du
 
     settings = load_settings()
@@ -45,7 +40,8 @@ def command(output_format: str) -> None:
         )
         return
     rows = [
-        (name, str(amount.files), units.size(amount.size_bytes), what) for name, amount, what in _rows(usage)
+        (row.name, str(row.amount.files), units.size(row.amount.size_bytes), row.what)
+        for row in disk_rows(usage)
     ]
     output.table(("kind", "files", "size", "what"), rows)
     if usage.quarantine.files:
@@ -57,42 +53,3 @@ def command(output_format: str) -> None:
             ("bundle", "own", "shared"),
             [(b.entry.reference, units.size(b.own_bytes), units.size(b.shared_bytes)) for b in usage.bundles],
         )
-
-
-def _rows(usage: Usage) -> Iterator[tuple[str, Amount, str]]:
-    """Yield what the folders hold; nothing is counted in two rows but the total."""
-    of_one = _less(usage.blobs, usage.shared_blobs, usage.unused_blobs)
-    parts = [
-        ("blobs of one bundle", of_one, "`mlbundle rm NAME`, then `mlbundle gc`"),
-        ("blobs of several", usage.shared_blobs, "each is here once"),
-        ("blobs of none", usage.unused_blobs, "`mlbundle gc` removes them"),
-        ("partials", usage.partials, "transfers that broke or go on; `mlbundle gc` removes old ones"),
-        ("unpacked bundles", usage.trees, "what runs read; `mlbundle gc` removes those that no run names"),
-        ("runs", usage.runs, "records, traces, outputs; `mlbundle runs rm RUN`"),
-        ("quarantine", usage.quarantine, "what `mlbundle repair` put aside as damaged"),
-        ("other", usage.other, "the index of the runs, the library's entries, locks, logs"),
-        (
-            "Python environments",
-            usage.python_environments,
-            "of the process runtime; `mlbundle gc --environments`",
-        ),
-        ("wheels", usage.wheels, "of image builds; `mlbundle gc --environments`"),
-        (
-            "other cache",
-            _less(usage.cache, usage.python_environments, usage.wheels),
-            "made again when needed",
-        ),
-    ]
-    yield from parts
-    every = [amount for _, amount, _ in parts]
-    total = replace(every[0], files=sum(a.files for a in every), size_bytes=sum(a.size_bytes for a in every))
-    yield "total", total, ""
-
-
-def _less(whole: Amount, *parts: Amount) -> Amount:
-    """Return an amount without its parts; files come and go while they are counted."""
-    return replace(
-        whole,
-        files=max(0, whole.files - sum(part.files for part in parts)),
-        size_bytes=max(0, whole.size_bytes - sum(part.size_bytes for part in parts)),
-    )
