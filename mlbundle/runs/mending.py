@@ -1,4 +1,4 @@
-"""Does what `readiness` says would help: builds or pulls an image, makes an environment, pulls a bundle.
+"""Does what `readiness` says would help: builds, pulls or pins an image, makes an environment, pulls a bundle.
 
 `Mending` does it in a process of its own, which can be stopped at any moment and needs no memory of the caller's:
 `python -m mlbundle.runs.mending JSON` writes a line of JSON for each thing that happens.
@@ -51,6 +51,8 @@ def mend(
     """
     if what.kind == "build":
         return _build(what, settings, report)
+    if what.kind == "lock":
+        return _lock(what, settings)
     if what.kind == "environment":
         return _environment(what, settings, report)
     if what.kind == "pull":
@@ -126,6 +128,19 @@ def _build(what: Mend, settings: Settings, report: Report) -> str:
         built_in_framework(what.framework), what.accelerator, what.architecture, settings, report=report
     )
     return f"built {built.ref} {built.config_digest}"
+
+
+def _lock(what: Mend, settings: Settings) -> str:
+    from mlbundle.errors import ImageMissing
+    from mlbundle.runtime.engine import engine_client
+    from mlbundle.runtime.image_list import check_pins
+
+    with closing(engine_client()) as client:
+        pins = check_pins(settings, client, names=[what.framework])
+    new = [str(pin.key) for pin in pins if pin.state == "new"]
+    if not new:
+        raise ImageMissing(f"there is nothing to pin of {what.framework}", hint="`mlbundle images list`")
+    return f"pinned {', '.join(new)}"
 
 
 def _pull(what: Mend, settings: Settings, report: Report, progress: Progress | None) -> str:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from mlbundle.runs.bundle_facts import BundleFacts, Form
     from mlbundle.runtime.image_target import Wanted
     from mlbundle.runtime.images import ResolvedImage
+    from mlbundle.runtime.lock import ImageKey
 
-Kind = Literal["build", "pull", "environment", "bundle"]
+Kind = Literal["build", "pull", "lock", "environment", "bundle"]
 State = Literal[
     "ready", "environment missing", "needs --trust", "image missing", "not here", "assets missing", "unusable"
 ]
@@ -113,12 +114,13 @@ class Here:
         self._accelerators: tuple[str, ...] = ()
         self._no_engine: EngineUnavailable | None = None
         self._digests: dict[str, str] = {}
+        self._new: set[ImageKey] | None = None
 
     def forget(self) -> None:
         """Ask anew from now on: something was built, pulled or removed."""
         with self._lock:
             self._images, self._environments = {}, {}
-            self._accelerators, self._no_engine = (), None
+            self._accelerators, self._no_engine, self._new = (), None, None
 
     @property
     def accelerators(self) -> tuple[str, ...]:
@@ -158,6 +160,18 @@ class Here:
                 reference = Reference(kind="manifest", text=name, path=built_in_models()[name])
                 self._digests[name] = materialise(reference, self.settings).manifest_digest
             return self._digests[name]
+
+    def has_unpinned(self, framework: FrameworkManifest, accelerator: str) -> bool:
+        """Return whether an image with the right name and labels is here that only wants to be pinned."""
+        from mlbundle.runtime.image_list import list_images
+        from mlbundle.runtime.lock import ImageKey
+
+        with self._lock:
+            if self._new is None:
+                with suppress(MlbundleError):
+                    self._new = {i.key for i in list_images(self.settings) if i.state == "new"}
+            new = self._new or set()
+        return ImageKey(framework.name, framework.version, self.architecture, accelerator) in new
 
     def carries(self, pin: ImagePin) -> bool:
         """Return whether the image that a bundle carries is in the store: its first run loads it into the engine."""
@@ -241,11 +255,11 @@ def _container(
     pin = next((p for p in pins if (p.architecture, p.accelerator) == (here.architecture, accelerator)), None)
     if pin is not None and here.carries(pin):
         return "ready", "the first run loads the image that the bundle carries", None
-    return "image missing", image.message, _image_mend(framework, here, accelerator, pin)
+    return "image missing", image.message, image_mend(framework, here, accelerator, pin)
 
 
-def _image_mend(
-    framework: FrameworkManifest, here: Here, accelerator: str, pin: ImagePin | None
+def image_mend(
+    framework: FrameworkManifest, here: Here, accelerator: str, pin: ImagePin | None = None
 ) -> Mend | None:
     """Return what brings an image here: a pull where it is known from where, else a build where we have the recipe."""
     from mlbundle.runtime.image_facts import repository_of
@@ -263,6 +277,10 @@ def _image_mend(
         source = f"{repository_of(pin.image)}@{pin.digest}"
         command = f"mlbundle images pull {what} --from {source}"
         return Mend("pull", f"pull the {title}", command, **fields, source=source, stated=pin.digest)
+    if here.has_unpinned(framework, accelerator):
+        return Mend(
+            "lock", f"pin the {title} that is here", f"mlbundle images lock {framework.name}", **fields
+        )
     wanted = _wanted(framework, here, accelerator)
     with suppress(ImageMissing):
         if wanted is not None:

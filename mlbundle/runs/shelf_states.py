@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mlbundle.errors import AssetUnavailable, MlbundleError
-from mlbundle.resources import built_in_models
-from mlbundle.runs.readiness import Mend, Readiness, broken, readiness
+from mlbundle.resources import built_in_frameworks, built_in_models
+from mlbundle.runs.readiness import Mend, Readiness, broken, image_mend, readiness
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mlbundle.runs.bundle_facts import BundleFacts
     from mlbundle.runs.readiness import Here
     from mlbundle.runs.shelf import BundleRow, Shelf
+    from mlbundle.runtime.image_list import ImageStatus
 
 _SHOWN_BLOBS = 3
 _REGISTRY = "oci://"
@@ -47,6 +50,20 @@ def _judge(row: BundleRow, shelf: Shelf, here: Here) -> Readiness:
         if lacking:
             return broken(lacking, "assets missing")
     return readiness(facts, here, trusted=_is_ours(row, facts, here))
+
+
+def image_mends(images: Iterable[ImageStatus], here: Here) -> list[Mend]:
+    """Return what brings the images of built-in frameworks here that are not, or pins those that are."""
+    from mlbundle.runtime.image_states import HERE
+    from mlbundle.runtime.images import built_in_framework
+
+    built_in = {(f.name, f.version): f for f in map(built_in_framework, built_in_frameworks())}
+    found = []
+    for image in images:
+        framework = built_in.get((image.key.framework, image.key.version))
+        if framework is not None and (image.state not in HERE or image.state in {"outdated", "new"}):
+            found.append(image_mend(framework, here, image.key.accelerator))
+    return [mend for mend in found if mend is not None]
 
 
 def _pull(source: str) -> Mend:

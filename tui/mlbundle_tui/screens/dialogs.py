@@ -46,6 +46,7 @@ class Dialog(ModalScreen[T]):
     Dialog #buttons { height: auto; align-horizontal: right; margin-top: 1; }
     Dialog Button { margin-left: 2; min-width: 8; width: auto; }
     Dialog OptionList { height: auto; max-height: 50vh; margin-top: 1; border: none; padding: 0; }
+    Dialog OptionList:focus { border: none; }
     Dialog Input { margin-top: 1; }
     """
     BINDINGS: ClassVar = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from mlbundle.manifest.model import Expected, ModelManifest, TensorSpec
     from mlbundle.runs.bundle_detail import BundleDetail
-    from mlbundle.runs.readiness import Readiness
+    from mlbundle.runs.readiness import Readiness, Way
     from mlbundle.runs.shelf import BundleRow
 
 _SHOWN_FILES = 500
@@ -93,16 +94,22 @@ def ways(ready: Readiness | None, detail: BundleDetail | None) -> RenderableType
     parts: list[RenderableType] = []
     if ready.problem:
         parts.append(Text(printable(ready.problem), style="bold"))
-    form = None
-    for way in ready.ways:
-        if way.form != form:
-            form = way.form
-            title = Text(fit(form, 60), style="bold")
-            title.append(f"  {fit(way.framework, 60)}", style="not bold dim")
-            parts.append(title)
-        line = state_text(way.state)
-        line.append(f"  {way.runtime} {way.accelerator}")
-        parts += [_indented(line, 2), _indented(Text(printable(way.found)[:_VALUE_WIDTH], style="dim"), 4)]
+    # Forms of one framework that can do the same are told of together.
+    alike: dict[tuple[Way, ...], list[str]] = {}
+    for form in dict.fromkeys(way.form for way in ready.ways):
+        same = tuple(replace(way, form="") for way in ready.ways if way.form == form)
+        alike.setdefault(same, []).append(form)
+    for group, forms in alike.items():
+        title = Text(fit(", ".join(forms), 200), style="bold")
+        title.append(f"  {fit(group[0].framework, 60)}", style="not bold dim")
+        parts.append(title)
+        for way in group:
+            line = state_text(way.state)
+            line.append(f"  {way.runtime} {way.accelerator}")
+            parts += [
+                _indented(line, 2),
+                _indented(Text(printable(way.found)[:_VALUE_WIDTH], style="dim"), 4),
+            ]
     if ready.mends:
         parts += [Text(), Text("p does", style="bold")]
         for mend in ready.mends:
