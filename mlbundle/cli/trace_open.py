@@ -27,15 +27,24 @@ _LAST_PORT = 65_535
     type=click.IntRange(1, _LAST_PORT),
     help="Port on 127.0.0.1  [a free one; 9001 with --url].",
 )
+@click.option("--imported", is_flag=True, help="The trace that `mlbundle trace import` has made.")
 @click.option("--ui", metavar="ADDRESS", help="Use another Perfetto UI than https://ui.perfetto.dev.")
 def open_(
-    *, run: str, offline: bool, by_url: bool, no_browser: bool, keep: bool, port: int | None, ui: str | None
+    *,
+    run: str,
+    offline: bool,
+    by_url: bool,
+    no_browser: bool,
+    keep: bool,
+    port: int | None,
+    imported: bool,
+    ui: str | None,
 ) -> None:
     """Open the trace of a run in Perfetto's UI.
 
-    RUN is the latest by default. A page on this machine opens the UI and hands it the trace from window to window:
-    nothing is uploaded. The command ends when the trace was taken; with --offline it serves the UI until Ctrl-C. Over
-    ssh, and where there is no browser, it prints a link and how to reach it.
+    RUN is the latest by default; the path of a trace does as well. A page on this machine opens the UI and hands it the
+    trace from window to window: nothing is uploaded. The command ends when the trace was taken; with --offline it
+    serves the UI until Ctrl-C. Over ssh, and where there is no browser, it prints a link and how to reach it.
     """
     from mlbundle.config import load_settings
     from mlbundle.errors import UsageError
@@ -46,7 +55,7 @@ def open_(
             "--offline brings its own UI: it excludes --url and --ui", hint="leave one of them out"
         )
     route: Route = "offline" if offline else "url" if by_url else "page"
-    opened = open_trace(load_settings(), run, route=route, port=port, ui=ui)
+    opened = open_trace(load_settings(), run, route=route, port=port, ui=ui, imported=imported)
     try:
         with opened.server:
             _point_to(opened, browser=not no_browser)

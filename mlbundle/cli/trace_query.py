@@ -18,8 +18,7 @@ _DEFAULT_LIMIT_S = 120.0
 
 
 @click.command("query")
-@click.argument("run", shell_complete=complete_run)
-@click.argument("sql", required=False)
+@click.argument("words", nargs=-1, metavar="[RUN] [SQL]", shell_complete=complete_run)
 @click.option(
     "--file",
     "sql_file",
@@ -34,25 +33,34 @@ _DEFAULT_LIMIT_S = 120.0
     metavar="DURATION",
     help="How long reading the trace, and then the query, may take  [2m].",
 )
+@click.option("--imported", is_flag=True, help="The trace that `mlbundle trace import` has made.")
 @output.format_options()
-def query(run: str, sql: str | None, sql_file: BinaryIO | None, limit_s: float, output_format: str) -> None:
+def query(
+    *,
+    words: tuple[str, ...],
+    sql_file: BinaryIO | None,
+    limit_s: float,
+    imported: bool,
+    output_format: str,
+) -> None:
     """Ask the trace of a run by SQL.
 
-    RUN is the id of a run, its beginning, or latest. Of several statements, separated by semicolons, the rows of the
-    last one are shown. The tables are those of Perfetto's trace processor: slice, track, args, counter, flow and more;
-    its standard library can be included.
+    RUN is the id of a run, its beginning, or latest, which is the default; the path of a trace does as well. Of several
+    statements, separated by semicolons, the rows of the last one are shown. The tables are those of Perfetto's trace
+    processor: slice, track, args, counter, flow and more; its standard library can be included.
 
     Needs a trace processor: the program named by MLBUNDLE_TRACE_PROCESSOR, else a trace_processor_shell on the PATH,
     else Node.js and the extra `mlbundle[trace]`.
 
     \b
-    mlbundle trace query latest 'select name, dur from slice order by dur desc limit 10'
+    mlbundle trace query 'select name, dur from slice order by dur desc limit 10'
     """
     from mlbundle.config import load_settings
     from mlbundle.runs.traces import query_trace
     from mlbundle.trace.processor import plain
 
-    answer = query_trace(load_settings(), run, _sql(sql, sql_file), limit_s=limit_s)
+    run, sql = _run_and_sql(words, given=sql_file is not None)
+    answer = query_trace(load_settings(), run, _sql(sql, sql_file), imported=imported, limit_s=limit_s)
     if answer.losses:
         lost = ", ".join(f"{name} {count}" for name, count in sorted(answer.losses.items()))
         output.warn(f"Perfetto could not read all of the trace: {lost}")
@@ -64,6 +72,22 @@ def query(run: str, sql: str | None, sql_file: BinaryIO | None, limit_s: float, 
         output.document({"schema": SCHEMA, **document})
     elif columns:
         output.table(columns, rows, output_format=output_format)
+
+
+def _run_and_sql(words: tuple[str, ...], *, given: bool) -> tuple[str, str | None]:
+    """Return the run and the SQL of the arguments, either of which may be left out: a statement has several words.
+
+    `given`: there is SQL already. Raises UsageError for more than two.
+    """
+    from mlbundle.errors import UsageError
+
+    if len(words) > 2:
+        raise UsageError(
+            "there are more arguments than a RUN and one SQL", hint="put the SQL in quotation marks"
+        )
+    if len(words) == 1 and not given and len(words[0].split()) > 1:
+        return "latest", words[0]
+    return (words[0] if words else "latest"), (words[1] if len(words) > 1 else None)
 
 
 def _sql(sql: str | None, sql_file: BinaryIO | None) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mlbundle.errors import IntegrityError, UsageError
 from mlbundle.runs.catalog import show_run
-from mlbundle.runs.traces import find_trace
+from mlbundle.runs.traces import IMPORTED, find_trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from mlbundle.config import Settings
     from mlbundle.trace.foreign import ForeignTrace
 
-IMPORTED = "trace-imported.pftrace.gz"
 FORMATS = ("auto", "kineto", "otlp")
+_NAMES = {"kineto": "a trace of PyTorch's profiler (kineto)", "otlp": "spans of OpenTelemetry (otlp)"}
 
 
 @dataclass(frozen=True)
@@ -47,22 +47,52 @@ def import_traces(
     *,
     output: Path | None = None,
     file_format: str = "auto",
+    force: bool = False,
 ) -> Imported:
     """Write the trace of a run with these traces beside it, by default into the run's folder.
 
-    Raises ReferenceNotFound, IntegrityError for a file that can't be understood or has nothing in it, StorageFailed.
+    It is compressed where its name ends in `.gz`. Raises ReferenceNotFound, IntegrityError for a file that can't be
+    understood or has nothing in it, StorageFailed; without `force` UsageError when there is such a file already, or
+    when nothing of a trace happened during the run.
     """
+    from mlbundle.bundle.output import temporary_beside
+    from mlbundle.trace.export import check_destination, export_perfetto
     from mlbundle.trace.foreign import combine
 
     stored = find_trace(settings, run)
-    if output is not None and output.is_dir():
-        raise UsageError("the output is a folder", where=str(output), hint="name a file")
+    target = output or stored.folder / IMPORTED
+    _check_target(target, stored.path, own=output is None, force=force)
+    check_destination(target, force=True)
     record = show_run(settings, stored.run_id)
     during = (_ns(record["started_at"]), _ns(record.get("finished_at")))
     traces = [(path, _read(path, file_format)) for path in files]
-    target = output or stored.folder / IMPORTED
-    combine(stored.path, [trace for _, trace in traces], target)
-    return Imported(target, tuple(_told(path, trace, during) for path, trace in traces))
+    told = tuple(_told(path, trace, during) for path, trace in traces)
+    if not force:
+        _refuse_other_times(told)
+    with temporary_beside(target) as (temporary, _):
+        combine(stored.path, [trace for _, trace in traces], temporary)
+        export_perfetto(temporary, target, force=force)
+    return Imported(target, told)
+
+
+def _check_target(target: Path, own_trace: Path, *, own: bool, force: bool) -> None:
+    if target.resolve() == own_trace.resolve():
+        raise UsageError(
+            "a run's own trace is not written over", where=str(target), hint="name another -o FILE"
+        )
+    if target.exists() and not force:
+        hint = "--force replaces it, with the FILES that are named now alone; -o FILE writes somewhere else"
+        what = "something was imported before" if own else f"{target} exists already"
+        raise UsageError(what, where=str(target), hint=hint)
+
+
+def _refuse_other_times(files: Sequence[ImportedFile]) -> None:
+    outside = [one.path for one in files if not one.within_run]
+    if outside:
+        raise UsageError(
+            f"nothing of {' and '.join(outside)} happened while the run went on",
+            hint="is it of this run, and of this machine? --force puts it there all the same",
+        )
 
 
 def _read(path: Path, file_format: str) -> ForeignTrace:
@@ -70,16 +100,25 @@ def _read(path: Path, file_format: str) -> ForeignTrace:
     from mlbundle.trace.foreign import read_text
 
     text, where = read_text(path), str(path)
-    if file_format == "kineto" or (file_format == "auto" and kineto.looks_like_kineto(text)):
-        trace = kineto.read_kineto(text, where=where)
-    elif file_format == "otlp" or otlp.looks_like_otlp(text):
-        trace = otlp.read_otlp(text, where=where)
-    else:
+    looks = [
+        name
+        for name, look in (("kineto", kineto.looks_like_kineto), ("otlp", otlp.looks_like_otlp))
+        if look(text)
+    ]
+    chosen = next(iter(looks), "") if file_format == "auto" else file_format
+    if not chosen:
         raise IntegrityError(
             "the file is neither a trace of Kineto nor spans of OpenTelemetry",
             where=where,
             hint="PyTorch: prof.export_chrome_trace(); OpenTelemetry: OTLP as JSON, one request or one a line",
         )
+    if looks and chosen not in looks:
+        raise UsageError(
+            f"the file looks like {_NAMES[looks[0]]}, not like {_NAMES[chosen]}",
+            where=where,
+            hint="leave out --from",
+        )
+    trace = kineto.read_kineto(text, where=where) if chosen == "kineto" else otlp.read_otlp(text, where=where)
     if not trace.slices:
         raise IntegrityError("nothing in the file lasts any time", where=where)
     return trace

@@ -1,4 +1,7 @@
-"""A run's trace for other tools: a copy, Chrome's JSON, or its columns as CSV."""
+"""A run's trace for other tools: a copy, Chrome's JSON, or its columns as CSV.
+
+A single file can go to an open stream as well; what goes there is not compressed.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import os
 import shutil
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.bundle.output import already_there, publish, temporary_beside
@@ -22,7 +26,6 @@ from mlbundle.trace.tables import KERNELS, LAYERS, load_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
     from typing import BinaryIO
 
     from mlbundle.trace.samples import SampleColumns
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
 _GZIP_LEVEL = 6
 # The tables that a run can have, each a file of an export as CSV.
-TABLES = ("spans", "layers", "kernels", "samples")
+TABLES = ("spans", "layers", "kernels", "counters")
 
 
 @dataclass(frozen=True)
@@ -68,36 +71,44 @@ def load_columns(folder: Path) -> RunColumns:
     )
 
 
-def export_perfetto(trace: Path, destination: Path, *, force: bool) -> Exported:
+def export_perfetto(trace: Path, destination: Path | BinaryIO, *, force: bool) -> Exported:
     """Copy a trace; as it is for a name that ends in `.gz`, else without its compression.
 
     Raises IntegrityError, UsageError when the file is there and `force` is not set, StorageFailed.
     """
-    _refuse_existing(destination, force=force)
     with _new_file(destination, force=force) as stream:
-        if destination.suffix == ".gz":
+        if _is_packed(destination):
             check_trace(trace)
             with trace.open("rb") as source:
                 shutil.copyfileobj(source, stream)
         else:
             for piece in unpacked(trace):
                 stream.write(piece)
-    return Exported(destination, destination.stat().st_size, None)
+    return _exported(destination, None)
 
 
-def export_chrome(columns: RunColumns, destination: Path, *, title: str, force: bool) -> Exported:
+def export_chrome(columns: RunColumns, destination: Path | BinaryIO, *, title: str, force: bool) -> Exported:
     """Write the columns as Chrome's trace events; compressed for a name that ends in `.gz`. Raises as above."""
-    _refuse_existing(destination, force=force)
     count = 0
     with _new_file(destination, force=force) as stream:
-        packed = destination.suffix == ".gz"
+        packed = _is_packed(destination)
         target: Any = gzip.GzipFile("", "wb", _GZIP_LEVEL, stream, mtime=0) if packed else stream
         for number, line in enumerate(chrome_events(columns, title)):
             target.write(line)
             count = number
         if packed:
             target.close()
-    return Exported(destination, destination.stat().st_size, max(0, count - 1))
+    return _exported(destination, max(0, count - 1))
+
+
+def _is_packed(destination: Path | BinaryIO) -> bool:
+    return isinstance(destination, Path) and destination.suffix == ".gz"
+
+
+def _exported(destination: Path | BinaryIO, rows: int | None) -> Exported:
+    if isinstance(destination, Path):
+        return Exported(destination, destination.stat().st_size, rows)
+    return Exported(Path("-"), 0, rows)
 
 
 def export_csv(columns: RunColumns, folder: Path, *, force: bool) -> list[Exported]:
@@ -147,7 +158,7 @@ def _tables(columns: RunColumns) -> dict[str, _Rows]:
         samples = columns.samples
         names = [samples.strings[index] for index in samples.counter.tolist()]
         rows = zip(names, samples.t_ns.tolist(), samples.value.tolist(), strict=True)
-        found["samples"] = (("counter", "t_ns", "value"), rows, len(samples))
+        found["counters"] = (("counter", "t_ns", "value"), rows, len(samples))
     return found
 
 
@@ -171,8 +182,13 @@ def _table_rows(table: Table) -> _Rows:
 
 
 @contextmanager
-def _new_file(destination: Path, *, force: bool) -> Iterator[BinaryIO]:
-    """Write a file that appears whole or not at all."""
+def _new_file(destination: Path | BinaryIO, *, force: bool) -> Iterator[BinaryIO]:
+    """Write a file that appears whole or not at all, or to a stream that is open."""
+    if not isinstance(destination, Path):
+        yield destination
+        destination.flush()
+        return
+    check_destination(destination, force=force)
     with temporary_beside(destination) as (temporary, descriptor):
         try:
             with os.fdopen(os.dup(descriptor), "wb") as stream:
@@ -182,6 +198,13 @@ def _new_file(destination: Path, *, force: bool) -> Iterator[BinaryIO]:
         except OSError as error:
             raise storage_failed(error, destination) from error
         publish(temporary, destination, overwrite=force)
+
+
+def check_destination(destination: Path, *, force: bool) -> None:
+    """Raise UsageError where no file can be put: one is there and `force` is not set, or there is no such folder."""
+    _refuse_existing(destination, force=force)
+    if not destination.absolute().parent.is_dir():
+        raise UsageError(f"the folder {destination.parent} does not exist", where=str(destination))
 
 
 def _refuse_existing(destination: Path, *, force: bool) -> None:

@@ -34,6 +34,8 @@ _GZIP = b"\x1f\x8b"
 _GZIP_LEVEL = 1
 # Behind what the run's own trace numbers so.
 _FIRST_UUID, _FIRST_PID, _FIRST_SEQUENCE = 1 << 40, 1 << 20, 2
+# Those of the run's own trace, whose processes are made up; and how many digits a real one has.
+_OWN_PIDS, _PID_DIGITS = range(1, 10), 7
 _NO_PARENT = -1
 
 
@@ -100,7 +102,7 @@ def combine(own: Path, foreign: Sequence[ForeignTrace], path: Path) -> int:
 
     Raises IntegrityError when the run's own trace is damaged, StorageFailed when the disk refuses.
     """
-    added = 0
+    added, taken = 0, set(_OWN_PIDS)
     if path.resolve() == own.resolve():
         raise StorageFailed(
             "a run's own trace is not written over", where=str(path), hint="give another -o FILE"
@@ -114,23 +116,33 @@ def combine(own: Path, foreign: Sequence[ForeignTrace], path: Path) -> int:
             # Members of gzip may follow each other (RFC 1952, 2.2).
             packets = PacketStream(stream, sequence=_FIRST_SEQUENCE + number, clock=CLOCK_REALTIME)
             writer = TraceWriter(packets, first_uuid=_FIRST_UUID + (number << 32))
-            _write(writer, trace, number)
+            _write(writer, trace, number, taken)
             writer.finish()
             added += writer.slices_written
     return added
 
 
-def _write(writer: TraceWriter, trace: ForeignTrace, number: int) -> None:
+def _write(writer: TraceWriter, trace: ForeignTrace, number: int, taken: set[int]) -> None:
     by_place: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for row, one in enumerate(trace.slices):
         by_place[one.process][one.track].append(row)
     flows = _Flows(number)
     for rank, (name, tracks) in enumerate(by_place.items()):
-        pid = _FIRST_PID + (number << 10) + rank
-        process = writer.process(f"{trace.kind}: {name}" if name else trace.kind, pid=pid, rank=10 + number)
+        shown, pid = _named(name, taken, _FIRST_PID + (number << 10) + rank)
+        taken.add(pid)
+        process = writer.process(f"{trace.kind}: {shown}" if shown else trace.kind, pid=pid, rank=10 + number)
         for track_rank, (track, rows) in enumerate(tracks.items()):
             place = (track, process, track_rank)
             _write_track(writer, place, {row: trace.slices[row] for row in rows}, flows)
+
+
+def _named(name: str, taken: set[int], otherwise: int) -> tuple[str, int]:
+    """Return what a process is called, and its number: the one that its name ends in where that is still free."""
+    words, _, last = name.rpartition(" ")
+    is_number = last.isascii() and last.isdigit() and len(last) <= _PID_DIGITS
+    if not is_number or int(last) == 0 or int(last) in taken:
+        return name, otherwise
+    return words, int(last)
 
 
 class _Flows:

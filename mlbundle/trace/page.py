@@ -62,7 +62,7 @@ async function handOver(ui) {
 async function openUi() {
   const ui = window.open(offer.ui);
   button.hidden = false;
-  if (!ui) { say("The browser did not open a window by itself: press the button."); return; }
+  if (!ui) { say("Press the button: this browser opens no window before one has touched the page."); return; }
   say("Waiting for Perfetto to start.");
   try {
     await handOver(ui);

@@ -97,15 +97,21 @@ def test_a_query_in_every_format(ask: Ask, traced: TracedRun, tmp_path: Path) ->
     (tmp_path / "q.sql").write_text(f"select 1;\n-- the last one counts\n{SLOWEST};\n")
     found = ask("query", "latest", "--file", tmp_path / "q.sql", "--format", "csv").stdout
     assert list(csv.DictReader(io.StringIO(found))) == [{"name": "run", "dur": str(row["dur"])}]
+    assert ask("query", SLOWEST, "--json").document()["rows"] == [row], "the latest run is meant"
+    trace = traced.folder / "trace.pftrace.gz"
+    assert ask("query", trace, SLOWEST, "--json").document()["rows"] == [row]
 
 
 def test_questions_that_make_no_sense_are_refused(ask: Ask, tmp_path: Path) -> None:
     wrong = ask("query", "latest", "select nme from slice", "--json").error(2, "usage")
     assert wrong["message"] == "no such column: nme"
+    assert wrong["hint"] == "there is: name"
     assert any("nme" in line for line in wrong["context"])
     (tmp_path / "q.sql").write_bytes(b"select '\xff'")
     for arguments in (
+        [],
         ["latest"],
+        ["latest", "select", "1"],
         ["latest", "select 1", "--file", "-"],
         ["latest", " "],
         ["latest", "--file", "q.sql"],
@@ -183,7 +189,7 @@ def test_a_run_that_broke_off_before_its_record_can_be_asked(
 def test_exports_of_a_real_run(ask: Ask, traced: TracedRun, tmp_path: Path) -> None:
     document = ask("export", "latest", "--format", "csv", "-o", "tables", "--json").document()
     rows = {Path(file["path"]).name: file["rows"] for file in document["files"]}
-    assert {"spans.csv", "samples.csv"} <= set(rows)
+    assert {"spans.csv", "counters.csv"} <= set(rows)
     assert len((tmp_path / "tables" / "spans.csv").read_text().splitlines()) == rows["spans.csv"] + 1
     ask("export", "latest", "--format", "chrome", "-o", "t.json")
     slices = [e for e in json.loads((tmp_path / "t.json").read_text())["traceEvents"] if e["ph"] == "X"]

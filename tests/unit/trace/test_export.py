@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mlbundle.errors import IntegrityError, ProtocolBroken, StorageFailed, UsageError
+from mlbundle.errors import IntegrityError, ProtocolBroken, UsageError
 from mlbundle.trace.chrome import chrome_events
 from mlbundle.trace.export import (
     RunColumns,
@@ -159,7 +159,7 @@ def test_csv_holds_every_row_with_names_for_numbers(columns: RunColumns, tmp_pat
         "spans.csv": 3,
         "layers.csv": 2,
         "kernels.csv": 3,
-        "samples.csv": 3,
+        "counters.csv": 3,
     }
     tables = {}
     for file in done:
@@ -172,7 +172,7 @@ def test_csv_holds_every_row_with_names_for_numbers(columns: RunColumns, tmp_pat
     for name, rows in (("layers", LAYER_ROWS), ("kernels", KERNEL_ROWS)):
         for found, row in zip(tables[name], rows, strict=True):
             assert {key: found[key] for key in row} == {key: str(value) for key, value in row.items()}
-    assert [row["value"] for row in tables["samples"]] == ["0.5", "nan", "1.5"]
+    assert [row["value"] for row in tables["counters"]] == ["0.5", "nan", "1.5"]
 
 
 def test_what_is_there_is_kept_unless_forced(columns: RunColumns, tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_a_trace_is_copied_or_unpacked_by_its_name(tmp_path: Path) -> None:
     assert (tmp_path / "a.pftrace").read_bytes() == TRACE
     with pytest.raises(UsageError, match="exists already"):
         export_perfetto(stored, tmp_path / "a.pftrace", force=False)
-    with pytest.raises(StorageFailed):
+    with pytest.raises(UsageError, match="nowhere does not exist"):
         export_perfetto(stored, tmp_path / "nowhere" / "a.pftrace", force=False)
 
 

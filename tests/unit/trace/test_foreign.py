@@ -73,7 +73,9 @@ def test_operators_and_kernels_of_kineto(tmp_path: Path, judge) -> None:
     assert trace.losses() == {}
     conv = slices["aten::conv2d"]
     assert (conv.ts, conv.dur) == (T0 + 125, 3_500), "Perfetto relates the clocks"
-    assert (conv.process, conv.track) == ("kineto: python 7", "main")
+    assert (conv.process, conv.track) == ("kineto: python 7", "main"), (
+        "a number that the run's trace has itself"
+    )
     assert conv.args == {"Input Dims": "[[1, 3]]", "Ev Idx": 4}
     assert slices["aten::mkldnn"].parent == conv.id
     assert (slices["run"].ts, slices["run"].process) == (T0, "host")
@@ -254,3 +256,17 @@ def test_the_runs_own_trace_is_not_written_over(tmp_path: Path) -> None:
     path = own(tmp_path / "own.gz")
     with pytest.raises(StorageFailed):
         combine(path, [], path)
+
+
+def test_processes_have_their_own_numbers_where_those_are_free(tmp_path: Path, judge) -> None:
+    def named(pid: int, name: str) -> dict:
+        return {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}}
+
+    one = kineto(named(4711, "python"), event("a", 5000, 1, pid=4711))
+    two = kineto(named(4711, "python"), event("b", 5000, 1, pid=4711), event("c", 5000, 1, pid=0))
+    traces = [read_kineto(text, where="here") for text in (one, two)]
+    combine(own(tmp_path / "own.gz"), traces, tmp_path / "both.gz")
+    found = judge(tmp_path / "both.gz").query("select name, pid from process where name glob 'kineto*'")
+    numbers = {row["name"]: row["pid"] for row in found}
+    assert numbers["kineto: python"] == 4711
+    assert {"kineto: python", "kineto: python 4711", "kineto: 0"} == set(numbers), "the second is told apart"
