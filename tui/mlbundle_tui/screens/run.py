@@ -1,20 +1,375 @@
-"""The section Run."""
+"""The section Run: a form, what a run of it would do, and the runs that go on."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+import threading
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from mlbundle_tui.screens.base import Section, empty
+from textual import work
+from textual.binding import Binding
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.css.query import NoMatches
+from textual.widgets import Static
+
+from mlbundle.errors import MlbundleError
+from mlbundle_tui import plan_text, run_form
+from mlbundle_tui.background import in_background
+from mlbundle_tui.screens.base import Section
+from mlbundle_tui.screens.dialogs import show_error
+from mlbundle_tui.widgets.field import Field
+from mlbundle_tui.widgets.row_table import Column, RowTable
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from textual.app import ComposeResult
+    from textual.timer import Timer
+
+    from mlbundle.errors import UsageError
+    from mlbundle.runs.bundle_facts import Form
+    from mlbundle.runs.request import RunRequest
+    from mlbundle.runs.running import RunningRun
+    from mlbundle_tui.context import Context
+
+# How often the runs that go on are looked for.
+_LOOK_S = 3.0
+_MOST_LINES = 200
+_MOST_GOING = 6
+_GOING = (
+    Column("run", "run", 8, flex=1),
+    Column("model", "model", 10, flex=1),
+    Column("scenario", "scenario", 11),
+    Column("state", "", 14, flex=1),
+)
 
 
 class RunSection(Section):
-    """The section Run."""
+    """The section Run. What is written is asked at once whether it would do."""
 
     name_of_section: ClassVar[str] = "run"
+    DEBOUNCE_S: ClassVar[float] = 0.3
+    DEFAULT_CSS = """
+    RunSection #form { width: 1fr; min-width: 30; }
+    RunSection #fields { height: 1fr; padding: 0; scrollbar-size-vertical: 1; }
+    RunSection #fields Static.group { height: 1; padding: 0 1; text-style: bold; color: $text-accent; }
+    RunSection #scenario-options { height: auto; }
+    RunSection #scenario-options Field { padding: 0 1 0 3; }
+    RunSection #scenario-options Field > .label { width: 17; }
+    RunSection #about { height: 4; padding: 0 1; border-top: solid $panel; color: $text-muted; }
+    RunSection #beside { width: 1fr; border-left: solid $panel; }
+    RunSection.-wide #beside { width: 3fr; }
+    RunSection.-wide #form { width: 2fr; }
+    RunSection #plan { height: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
+    RunSection #plan:focus { background: $foreground 4%; }
+    RunSection #plan Static { width: 1fr; height: auto; }
+    RunSection #going-title { height: 1; padding: 0 1; color: $text-muted; }
+    RunSection #going { margin: 0 1; display: none; }
+    RunSection.-narrow #beside { display: none; }
+    RunSection.-narrow.-plan #beside { display: block; border-left: none; }
+    RunSection.-narrow.-plan #form { display: none; }
+    """
+    BINDINGS: ClassVar = [
+        Binding("r", "run", "Run", id="run.start"),
+        Binding("d", "show_plan", "Plan", id="run.plan"),
+        Binding("a", "attach", "Watch", id="run.attach"),
+        Binding("x", "stop", "Stop", id="run.stop"),
+        Binding("escape", "back", "Back", show=False, id="run.back_to_form"),
+    ]
+
+    def __init__(self, context: Context) -> None:
+        super().__init__(context)
+        from mlbundle.runs.request import RunRequest
+
+        self.request: RunRequest = RunRequest.of_settings(context.settings)
+        self.going: Sequence[RunningRun] = ()
+        self.problems: dict[str, UsageError] = {}
+        self._forms: Sequence[Form] = ()
+        self._forms_of = ""
+        self._waiting: Timer | None = None
+        self._planning = threading.Lock()
+        self._starting = False
+        self._looking = False
+        self._said: list[str] = []
+
+    # What is on the screen
 
     def body(self) -> ComposeResult:
-        """Yield the widgets of the section."""
-        yield empty("nothing here yet")
+        """Yield the form, and beside it the plan above the runs that go on."""
+        with Horizontal():
+            with Vertical(id="form"):
+                with VerticalScroll(id="fields", can_focus=False):
+                    yield from run_form.fields(self.request, self.context.settings)
+                yield Static("", id="about", markup=False)
+            with Vertical(id="beside"):
+                with VerticalScroll(id="plan"):
+                    yield Static("", id="plan-text", markup=False)
+                yield Static("", id="going-title", markup=False)
+                yield RowTable(_GOING, id="going")
+
+    def on_mount(self) -> None:
+        """Stand on the bundle; look for runs that go on."""
+        self.set_interval(_LOOK_S, self._look_if_shown)
+        self._read_names()
+        self._take_chosen()
+        self.query_one("#field-reference", Field).focus()
+        self._request_changed()
+        self._look_if_shown()
+
+    def on_screen_resume(self) -> None:
+        """Take the bundle that was chosen in another section."""
+        if self.is_mounted:
+            self._take_chosen()
+            self._look_if_shown()
+
+    def on_descendant_focus(self) -> None:
+        """Say what the field is about."""
+        self._show_about()
+
+    async def on_field_changed(self, event: Field.Changed) -> None:
+        """Take what was written; a moment later the plan is made anew."""
+        key, value = event.field.spec.key, event.field.value
+        self.request = run_form.with_value(self.request, key, value)
+        if key == "scenario":
+            await self._show_options()
+        self._request_changed()
+
+    def command_line(self) -> str:
+        """Return the command that would do the same."""
+        return self.request.command_text(self.context.settings)
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Hide what may not be done, or does not go."""
+        if action in {"run", "stop"} and not self.context.may_run:
+            return False
+        if action in {"attach", "stop"}:
+            return bool(self.going)
+        if action == "show_plan":
+            return self.has_class("-narrow")
+        return True
+
+    # Keys
+
+    def action_run(self) -> None:
+        """Start what the form says."""
+        bad = next(iter(self.problems), None)
+        if bad is not None:
+            self._go_to(bad)
+            self.notify(self.problems[bad].message, severity="error", title="not yet", markup=False)
+        elif self._starting:
+            self.notify("a run is being started", markup=False)
+        else:
+            self._start()
+
+    def action_show_plan(self) -> None:
+        """Show the plan where there is room for one pane only; again shows the form."""
+        self.toggle_class("-plan")
+        self.query_one("#plan" if self.has_class("-plan") else "#field-reference").focus()
+
+    def action_back(self) -> None:
+        """Go back to the form."""
+        self.remove_class("-plan")
+        if not isinstance(self.focused, Field):
+            self.query_one("#field-reference", Field).focus()
+
+    def action_attach(self) -> None:
+        """Watch the chosen run among those that go on."""
+        run = self._chosen_run()
+        if run is not None:
+            self._watch(run.run_id)
+
+    def action_stop(self) -> None:
+        """Stop the chosen run among those that go on, after a question."""
+        run = self._chosen_run()
+        if run is not None and self.context.may_run:
+            from mlbundle_tui.stopping import stop_run
+
+            stop_run(self, self.context, run.run_id, f"{run.model} {run.scenario}", self._look_if_shown)
+
+    def action_refresh(self) -> None:
+        """Look again at everything."""
+        self._forms_of = ""
+        self._read_names()
+        self._request_changed()
+        self._look_if_shown()
+
+    def on_row_table_selected(self, event: RowTable.Selected) -> None:
+        """Watch the run that was opened."""
+        event.stop()
+        self.action_attach()
+
+    # The form
+
+    def _take_chosen(self) -> None:
+        chosen = str(getattr(self.app, "chosen", "") or "")
+        if chosen:
+            self.app.chosen = ""  # type: ignore[attr-defined]
+            self.request = replace(self.request, reference=chosen, framework="")
+            self.query_one("#field-reference", Field).set_value(chosen)
+            self._request_changed()
+
+    async def _show_options(self) -> None:
+        """Show the options of the scenario that is chosen now."""
+        holder = self.query_one("#scenario-options", Vertical)
+        with self.app.batch_update():
+            await holder.remove_children()
+            await holder.mount(*run_form.option_fields(self.request))
+
+    def _request_changed(self) -> None:
+        self.problems = self.request.problems()
+        for field in self.query(Field):
+            problem = self.problems.get(field.spec.key)
+            # What nobody has written yet is not wrong, it is missing: the pane says so.
+            blank = field.spec.key == "reference" and not field.value
+            field.set_problem("" if problem is None or blank else problem.message)
+        self.show_command()
+        self._show_about()
+        if self._waiting is not None:
+            self._waiting.stop()
+        self._waiting = self.set_timer(self.DEBOUNCE_S, self._plan)
+
+    def _show_about(self) -> None:
+        field = self._field()
+        if field is None:
+            return
+        self.query_one("#about", Static).update(
+            run_form.about(field.spec, self.request.scenario, self.problems.get(field.spec.key))
+        )
+
+    def _field(self) -> Field | None:
+        focused = self.focused
+        if isinstance(focused, Field):
+            return focused
+        parent = None if focused is None else focused.parent
+        return parent if isinstance(parent, Field) else None
+
+    def _go_to(self, key: str) -> None:
+        self.remove_class("-plan")
+        name = "scenario" if key == "together" else key
+        with suppress(NoMatches):
+            self.query_one("#field-" + name.replace(".", "-"), Field).focus()
+
+    @work(group="names")
+    async def _read_names(self) -> None:
+        """Read the names that can be written for a bundle."""
+        names = await in_background(run_form.bundle_names, self.context.settings)
+        self.query_one("#field-reference", Field).suggestions = names
+
+    # The plan
+
+    @work(exclusive=True, group="plan")
+    async def _plan(self) -> None:
+        """Show what a run would do; what was asked before is no longer waited for."""
+        request = self.request
+        if not self._starting:
+            self._show_plan(plan_text.waiting(request, self.problems))
+        if request.reference.strip() and request.reference != self._forms_of:
+            await self._read_forms(request)
+        if self.problems:
+            return
+        found = await in_background(self._explained, request)
+        if found is None or self._starting:
+            return
+        if isinstance(found, MlbundleError):
+            self._show_plan(plan_text.refused(found, request))
+        else:
+            self._show_plan(plan_text.explained(found, self.context.settings))
+
+    async def _read_forms(self, request: RunRequest) -> None:
+        forms = await in_background(run_form.forms, request.reference.strip(), self.context.settings)
+        self._forms, self._forms_of = forms, request.reference
+        names = [form.name for form in forms]
+        if forms and self.request.framework not in {"", *names, *(form.framework for form in forms)}:
+            self.request = replace(self.request, framework="")
+        field = self.query_one("#field-framework", Field)
+        field.set_spec(run_form.framework_spec(forms))
+        field.set_value(self.request.framework)
+        self.show_command()
+
+    def _explained(self, request: RunRequest) -> dict[str, Any] | MlbundleError | None:
+        """Return what a run would do, or why there is none; None where something else is asked meanwhile."""
+        from mlbundle.runs.request import explain_request
+
+        with self._planning:
+            if request is not self.request and request != self.request:
+                return None
+            try:
+                return explain_request(request, self.context.settings)
+            except MlbundleError as error:
+                return error
+
+    def _show_plan(self, text: Any) -> None:
+        self.query_one("#plan-text", Static).update(text)
+
+    # Runs
+
+    @work(group="start")
+    async def _start(self) -> None:
+        """Start the run; what the command says on its way is shown where the plan was."""
+        launcher = self.context.launcher
+        assert launcher is not None
+        self._starting, self._said = True, []
+        self._show_plan(plan_text.starting(self._said))
+        try:
+            options = self.request.run_options(self.context.settings)
+            run_id = await in_background(launcher.start, options, self._hear)
+        except MlbundleError as error:
+            self._starting = False
+            self._plan()
+            show_error(self.app, error)
+            return
+        self._starting = False
+        self._plan()
+        self._look_if_shown()
+        self._watch(run_id)
+
+    def _hear(self, line: str) -> None:
+        """Take a line of the command that starts a run, from its thread."""
+        self._said = [*self._said, line][-_MOST_LINES:]
+        with suppress(RuntimeError):  # the app has ended
+            self.app.call_from_thread(self._show_said)
+
+    def _show_said(self) -> None:
+        if self._starting:
+            self._show_plan(plan_text.starting(self._said))
+            self.query_one("#plan", VerticalScroll).scroll_end(animate=False)
+
+    def _watch(self, run_id: str) -> None:
+        from mlbundle_tui.screens.live import LiveRun
+
+        self.app.push_screen(LiveRun(self.context, run_id))
+
+    def _look_if_shown(self) -> None:
+        if self.is_current and not self._looking:
+            self._look()
+
+    @work(group="going")
+    async def _look(self) -> None:
+        """Look for the runs that go on."""
+        from mlbundle.runs.running import running_runs
+
+        self._looking = True
+        try:
+            self._show_going(await in_background(running_runs, self.context.settings))
+        finally:
+            self._looking = False
+
+    def _show_going(self, runs: Sequence[RunningRun]) -> None:
+        if runs == self.going and runs:
+            return
+        chosen = self._chosen_run()
+        self.going = runs
+        table = self.query_one("#going", RowTable)
+        ids = [run.run_id for run in runs]
+        cursor = ids.index(chosen.run_id) if chosen is not None and chosen.run_id in ids else 0
+        table.set_rows(plan_text.going_rows(runs), cursor=cursor)
+        table.can_focus = bool(runs)
+        table.display = bool(runs)
+        table.styles.height = min(len(runs), _MOST_GOING) + 1
+        self.query_one("#going-title", Static).update("going on" if runs else "nothing goes on")
+        self.refresh_bindings()
+
+    def _chosen_run(self) -> RunningRun | None:
+        table = self.query_one("#going", RowTable)
+        return self.going[table.cursor] if 0 <= table.cursor < len(self.going) else None
