@@ -40,7 +40,8 @@ class Panel(VerticalScroll):
     """One of the four: a title, the command that says the same, and a text."""
 
     DEFAULT_CSS = """
-    Panel { border: round $panel; border-title-style: bold; border-title-color: $text; border-subtitle-color: $text-muted; padding: 0 1; }
+    Panel { border: round $panel; padding: 0 1; }
+    Panel { border-title-style: bold; border-title-color: $text; border-subtitle-color: $text-muted; }
     Panel { scrollbar-size-vertical: 1; height: 1fr; }
     Panel:focus { border: round $primary; }
     Panel > Static { width: 1fr; height: auto; }

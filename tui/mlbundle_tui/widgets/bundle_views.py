@@ -161,6 +161,7 @@ def _headline(row: Mapping[str, Any]) -> str:
 def _here(ready: Readiness) -> Text:
     """Return the state of a bundle, and that of each form where they differ."""
     text = state_text(ready.state)
+    text.no_wrap = False
     forms = list(dict.fromkeys(way.form for way in ready.ways))
     if len({ready.of_form(form) for form in forms}) > 1:
         for form in forms:

@@ -32,17 +32,17 @@ def checks(document: Mapping[str, Any]) -> RenderableType:
     order = {"no": 0, "warn": 1, "ok": 2}
     table = Table.grid(padding=(0, 1, 0, 0))
     table.add_column(width=6, no_wrap=True)
-    table.add_column(no_wrap=True, max_width=28)
-    table.add_column(overflow="fold", ratio=1)
+    table.add_column(overflow="fold")
     for check in sorted(document["checks"], key=lambda check: order[check["state"]]):
         sign, colour = _CHECKS[check["state"]]
         state = Text(no_wrap=True)
         state.append(sign, style=colour)
         state.append(f" {check['state']}")
-        found = Text(printable(check["found"]))
+        found = Text(f"{check['name']}: ", style="bold" if check["state"] == "no" else "")
+        found.append(printable(check["found"]), style="not bold")
         if check["hint"]:
-            found.append(f"\n{printable(check['hint'])}", style="dim")
-        table.add_row(state, Text(check["name"]), found)
+            found.append(f"\n{printable(check['hint'])}", style="not bold dim")
+        table.add_row(state, found)
     runtimes = ", ".join(document["runtimes"]) or "none"
     return Group(Text(f"runtimes ready: {runtimes}", style="bold"), Text(), table)
 
@@ -100,15 +100,16 @@ def images(found: Sequence[ImageStatus]) -> RenderableType:
 
 def disk(rows: Sequence[DiskRow]) -> RenderableType:
     """Return what takes how much space; what takes none is left out."""
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim", expand=False)
-    for name in ("", "files", "size", ""):
-        table.add_column(name, justify="right" if name in {"files", "size"} else "left", overflow="fold")
+    table = Table.grid(padding=(0, 1, 0, 0))
+    table.add_column(overflow="fold")
+    table.add_column(justify="right", no_wrap=True)
     for row in rows:
         if not row.amount.files and row.name != "total":
             continue
-        style = "bold" if row.name == "total" else ""
-        cells = (row.name, f"{row.amount.files:,}", units.size(row.amount.size_bytes))
-        table.add_row(*(Text(cell, style=style, no_wrap=True) for cell in cells), Text(row.what, style="dim"))
+        name = Text(f"{row.name}, {row.amount.files:,} files", style="bold" if row.name == "total" else "")
+        if row.what:
+            name.append(f"\n  {row.what}", style="dim")
+        table.add_row(name, Text(units.size(row.amount.size_bytes)))
     return table
 
 

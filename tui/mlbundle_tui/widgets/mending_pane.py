@@ -15,6 +15,7 @@ from textual.widgets import Log, Static
 from mlbundle.cli import units
 from mlbundle.errors import Interrupted, MlbundleError
 from mlbundle.manifest.problems import printable
+from mlbundle_tui.widgets.texts import fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,7 +119,7 @@ class MendingPane(Vertical):
 
     def _step(self, step: Step) -> None:
         if step.text:
-            self._said = step.text.strip()
+            self._said = printable(step.text.strip())
             self.query_one(Log).write_line(printable(step.text))
             self._title()
         elif self._clock() - self._told >= _REFRESH_S or step.done_bytes == step.total_bytes:
@@ -129,20 +130,23 @@ class MendingPane(Vertical):
     def _end(self, what: Mend, end: str, error: MlbundleError | None) -> None:
         self._mending = None
         if error is None:
-            self._said = f"done: {end}"
+            self._said = printable(end)
         elif isinstance(error, Interrupted):
             self._said = "stopped"
         else:
-            self._said = f"failed: {error.message}"
+            self._said = printable(f"failed: {error.message}")
         self._title()
         self.post_message(self.Ended(what, error))
 
     def _title(self) -> None:
         assert self._what is not None
         self._told = self._clock()
-        seconds = self._told - self._begun
-        title = Text(printable(self._what.title), style="bold", no_wrap=True, overflow="ellipsis")
-        title.append(f"  {printable(self._said)}  {seconds:.0f} s", style="not bold")
-        title.append("  x stops" if self.goes_on else "  esc closes", style="not bold dim")
-        title.append(f"\n$ {printable(self._what.command)}", style="not bold dim")
+        width = max(20, self.size.width - 2)
+        seconds = f"  {self._told - self._begun:.0f} s"
+        what = fit(self._what.title, width - len(seconds))
+        title = Text(what, style="bold")
+        title.append(f"  {self._said}"[: max(0, width - len(what) - len(seconds))], style="not bold")
+        title.append(seconds, style="not bold")
+        ends = "  x stops" if self.goes_on else "  esc closes"
+        title.append(f"\n$ {fit(self._what.command, width - len(ends) - 2)}{ends}", style="not bold dim")
         self.query_one("#mending-title", Static).update(title)
