@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import DebugAnnotation, Trace, TracePacket, TrackEvent
 
-from mlbundle.trace.nesting import NO_PARENT, assign_lanes, event_order, parts
+from mlbundle.trace.nesting import MAX_LANES, NO_LANE, NO_PARENT, assign_lanes, event_order, parts
 from mlbundle.trace.packets import LATER_FLAGS, SEQUENCE_ID, varint
 
 if TYPE_CHECKING:
@@ -127,6 +127,7 @@ class TrackEncoder:
         self._parent = self._parents(tables)
         # Where a row stands in the part that is being looked at.
         self._place = np.full(0 if self._parent is None else len(self._start_ns), NO_PARENT, np.int64)
+        self.left_out = 0
 
     def _parents(self, tables: Sequence[SliceColumns]) -> Int64Array | None:
         found = []
@@ -137,11 +138,19 @@ class TrackEncoder:
         return np.concatenate(found)
 
     def lanes(self) -> Iterator[tuple[int, Int64Array]]:
-        """Yield lanes and rows that nest there; a lane comes again with rows that begin when its others have ended."""
+        """Yield lanes and rows that nest there; a lane comes again with rows that begin when its others have ended.
+
+        What so many lanes as a track may have do not hold is counted in `left_out`.
+        """
         for rows in parts(self._start_ns, self._end_ns, _PART_SLICES):
-            lane = assign_lanes(self._start_ns[rows], self._end_ns[rows], self._parents_within(rows))
+            lane = assign_lanes(
+                self._start_ns[rows], self._end_ns[rows], self._parents_within(rows), most=MAX_LANES
+            )
             for number in np.unique(lane).tolist():
-                yield number, rows[lane == number]
+                if number == NO_LANE:
+                    self.left_out += int((lane == NO_LANE).sum())
+                else:
+                    yield number, rows[lane == number]
 
     def _parents_within(self, rows: Int64Array) -> Int64Array | None:
         """Return where each row's parent stands among these rows, -1 where it is none of them."""

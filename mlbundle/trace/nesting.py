@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 # Perfetto's importer drops what is deeper than 512.
 MAX_DEPTH = 500
+# More tracks of one name say nothing to anybody, and a trace of thousands of them can't be shown.
+MAX_LANES = 64
 NO_PARENT = -1
+NO_LANE = -1
 # Slices without parents that overlap may still hold others in so many lanes; in further ones each stands alone, or
 # the time would grow with the square of the slices.
 _HOLDING_LANES = 8
@@ -108,8 +111,10 @@ def event_order(start: Int64Array, end: Int64Array) -> EventOrder:
     return EventOrder(row, begins)
 
 
-def assign_lanes(start: Int64Array, end: Int64Array, parent: Int64Array | None = None) -> Int64Array:
-    """Return the lane of each slice, so that the slices of every lane nest.
+def assign_lanes(
+    start: Int64Array, end: Int64Array, parent: Int64Array | None = None, *, most: int | None = None
+) -> Int64Array:
+    """Return the lane of each slice, so that the slices of every lane nest; -1 for what `most` lanes do not hold.
 
     `parent` holds row indices, each smaller than the row's own, or -1: a slice then lies in its parent's lane if
     it fits, and slices that are not parent and child never hold one another. Without it any slice may hold
@@ -119,9 +124,10 @@ def assign_lanes(start: Int64Array, end: Int64Array, parent: Int64Array | None =
     fits = sweep.nests() and int(sweep.depth().max(initial=0)) < MAX_DEPTH
     if fits and (parent is None or _parents_agree(sweep, parent)):
         return np.zeros(len(start), np.int64)
+    most = len(start) if most is None else most
     if parent is None:
-        return _first_fit(sweep.order, start, end)
-    return _spread(sweep.order, start, end, parent)
+        return _first_fit(sweep.order, start, end, most)
+    return _spread(sweep.order, start, end, parent, most)
 
 
 def _sweep(start: Int64Array, end: Int64Array) -> _Sweep:
@@ -159,28 +165,30 @@ def _parents_agree(sweep: _Sweep, parent: Int64Array) -> bool:
 
 
 class _SingleLanes:
-    """Lanes that hold one slice at a time; slices come in order of time."""
+    """Lanes that hold one slice at a time, numbered from `first` to below `most`; slices come in order of time."""
 
-    def __init__(self, first: int) -> None:
-        self._first = first
+    def __init__(self, first: int, most: int) -> None:
+        self._first, self._most = first, most
         self._free: list[int] = []
         self._busy: list[tuple[int, int]] = []
 
     def take(self, start: int, end: int) -> int:
-        """Return the first lane that is free, and keep it until the end."""
+        """Return the first lane that is free, and keep it until the end; NO_LANE where all are taken."""
         while self._busy and self._busy[0][0] <= start:
             heapq.heappush(self._free, heapq.heappop(self._busy)[1])
         lane = heapq.heappop(self._free) if self._free else self._first + len(self._busy)
+        if lane >= self._most:
+            return NO_LANE
         heapq.heappush(self._busy, (end, lane))
         return lane
 
 
-def _first_fit(order: Int64Array, start: Int64Array, end: Int64Array) -> Int64Array:
+def _first_fit(order: Int64Array, start: Int64Array, end: Int64Array, most: int) -> Int64Array:
     """Assign lanes row by row: the first where the row lies inside what is open there."""
     starts, ends = start.tolist(), end.tolist()
     lane = [0] * len(starts)
     holding: list[list[int]] = [[]]
-    others = _SingleLanes(_HOLDING_LANES)
+    others = _SingleLanes(_HOLDING_LANES, most)
     for row in order.tolist():
         begin, until = starts[row], ends[row]
         for number, open_ends in enumerate(holding):
@@ -191,7 +199,7 @@ def _first_fit(order: Int64Array, start: Int64Array, end: Int64Array) -> Int64Ar
                 lane[row] = number
                 break
         else:
-            if len(holding) < _HOLDING_LANES:
+            if len(holding) < min(_HOLDING_LANES, most):
                 lane[row] = len(holding)
                 holding.append([until])
             else:
@@ -199,11 +207,13 @@ def _first_fit(order: Int64Array, start: Int64Array, end: Int64Array) -> Int64Ar
     return np.array(lane, np.int64)
 
 
-def _spread(order: Int64Array, start: Int64Array, end: Int64Array, parent: Int64Array) -> Int64Array:
+def _spread(
+    order: Int64Array, start: Int64Array, end: Int64Array, parent: Int64Array, most: int
+) -> Int64Array:
     """Assign lanes row by row: into the parent where it is free, else into the first lane that is."""
     starts, ends, parents = start.tolist(), end.tolist(), parent.tolist()
-    lane, depth, free_at = [-1] * len(starts), [0] * len(starts), starts.copy()
-    others = _SingleLanes(0)
+    lane, depth, free_at = [NO_LANE] * len(starts), [0] * len(starts), starts.copy()
+    others = _SingleLanes(0, most)
     for row in order.tolist():
         above = parents[row]
         if (

@@ -112,6 +112,8 @@ class TraceWriter:
         self._uuid = first_uuid
         self._lanes: dict[int, _Lanes] = {}
         self.slices_written = 0
+        # Track -> how many slices there was no room for beside each other.
+        self.left_out: dict[str, int] = {}
         self._count = packets.packet()
         self._count_event = self._count.track_event
         self._count_event.type = TrackEvent.TYPE_COUNTER
@@ -195,6 +197,7 @@ class TraceWriter:
     def slices(self, track: Track, *tables: SliceColumns) -> None:
         """Write all slices of a track at once, in any order; nothing else may be written on that track.
 
+        Those that overlap more often than a track has lanes are left out, and counted in `left_out`.
         Of several tables, what has the same times lies in a slice of an earlier table; parents are known only if each
         table has them. Raises ValueError when the columns do not fit together or the track has events already.
         """
@@ -212,6 +215,8 @@ class TraceWriter:
             for packets in encoder.encode(rows, uuids[lane]):
                 self._packets.write_framed(packets)
             self.slices_written += len(rows)
+        if encoder.left_out:
+            self.left_out[track.name] = self.left_out.get(track.name, 0) + encoder.left_out
 
     def instant(
         self,

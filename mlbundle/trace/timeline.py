@@ -20,6 +20,7 @@ import numpy as np
 from mlbundle.trace.columns import SliceColumns
 from mlbundle.trace.counters import write_counters
 from mlbundle.trace.flows import QUERY_TRACK, flow_chains
+from mlbundle.trace.nesting import MAX_LANES
 from mlbundle.trace.perfetto import trace_writer
 from mlbundle.trace.profiled import write_profiles
 from mlbundle.trace.spans import LEVELS, merge_spans
@@ -82,13 +83,14 @@ def write_timeline(
         _write_run(writer, host, host_phases, facts, (clocks_start["monotonic"], clocks_end["monotonic"]))
         _write_phases(writer, writer.track("phases", worker, rank=0), _in_order(worker_phases))
         flows = _write_spans(writer, writer.track("pipeline", worker, rank=2), merged)
-        _write_notes(writer, worker, notes, _end_of_queries(merged, clocks_end["monotonic"]))
         values = _write_windows(writer, writer.track("windows", worker, rank=3), windows)
         flows += write_profiles(writer, worker, list(profiles), first_rank=4, first_flow=_FIRST_PROFILED_FLOW)
+        told = [*notes, *_left_out(writer)]
+        _write_notes(writer, worker, told, _end_of_queries(merged, clocks_end["monotonic"]))
         if samples is not None:
             values += write_counters(writer, writer.process("counters", pid=_COUNTERS_PID, rank=2), samples)
         writer.snapshot(clocks_end)
-    return TraceSummary(writer.slices_written, flows, values, path.stat().st_size, tuple(notes))
+    return TraceSummary(writer.slices_written, flows, values, path.stat().st_size, tuple(told))
 
 
 def _write_run(
@@ -149,6 +151,13 @@ def _write_spans(writer: TraceWriter, group: Track, spans: SpanColumns) -> int:
         writer.slices(writer.track(spans.strings[track], group, rank=rank), columns)
     linked = chain[chain > 0]
     return len(linked) - len(np.unique(linked))
+
+
+def _left_out(writer: TraceWriter) -> list[str]:
+    return [
+        f"{track}: {count} slices are left out, as more than {MAX_LANES} went on at once; the columns have them"
+        for track, count in writer.left_out.items()
+    ]
 
 
 def _write_notes(writer: TraceWriter, worker: Process, notes: Sequence[str], end_ns: int) -> None:
