@@ -16,7 +16,6 @@ from mlbundle.wire.events import (
     Log,
     Phase,
     Progress,
-    Result,
     Warned,
     Window,
 )
@@ -184,8 +183,6 @@ class RunView:
         elif isinstance(event, Failed):
             self.failed = event
             self._say(event, "error", event.message)
-        elif isinstance(event, Result):
-            self._say(event, "phase", f"{event.pass_kind}: what it found is there")
         elif isinstance(event, End):
             self.ended = event
             self.waiting = False

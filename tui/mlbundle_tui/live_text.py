@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -16,6 +17,7 @@ from mlbundle_tui.widgets.plot import bar, columns
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from mlbundle.runs.latencies import LatencyView
     from mlbundle.runs.watching import LogLine, PhaseView, RunView
     from mlbundle_tui.live_source import Seen
 
@@ -25,11 +27,21 @@ _SIGNS = {
     "done": ("✓", "green"),
     "broken off": ("✗", "red"),
 }
-_STATUS = {"completed": "green", "failed": "red", "cancelled": "yellow"}
-_BAR, _SPARKS = 12, 14
+_VALID = "valid"
+_STATUS = {_VALID: "green", "failed": "red"}
+_BAR, _SPARKS = 12, 10
 _MOST_CHARACTERS = 2000
 _SILENT_S = 5.0
 _LEAST_LEFT_S = 0.1
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What is shown large, with units; empty where nothing can be told."""
+
+    throughput: str
+    p50: str
+    p99: str
 
 
 def title(run_id: str, seen: Seen, *, frozen: bool) -> Text:
@@ -57,7 +69,7 @@ def ended_title(run_id: str, seen: Seen, record: Mapping[str, Any] | None) -> Te
     """Return what came of a run, and which key shows it."""
     status, why = outcome(seen, record)
     text = _named(seen)
-    text.append(f"  {status}", style=f"bold {_STATUS.get(status.partition(',')[0], 'yellow')}")
+    text.append(f"  {status}", style=f"bold {_STATUS.get(status, 'yellow')}")
     text.append(f"  {clock(seen.view.elapsed_s)}")
     text.append("  enter opens the results", style="bold")
     if why:
@@ -78,42 +90,59 @@ def outcome(seen: Seen, record: Mapping[str, Any] | None) -> tuple[str, str]:
     try:
         require_good(record)
     except CheckFailed as error:
-        return "completed, but", error.message
-    return "completed, valid", ""
+        return "not good", error.message
+    return _VALID, ""
 
 
 def ended_brief(seen: Seen, record: Mapping[str, Any] | None) -> Text:
-    """Return the same in a line or two, where there is no room for more."""
+    """Return what came of a run in a line or two, where there is no room for more."""
     status, why = outcome(seen, record)
-    text = numbers(seen.view)
-    text.append(f"\n{status}", style="bold")
-    text.append(f" {printable(why)[:200]}" if why else "")
-    return text
+    return Text.assemble(
+        (status, f"bold {_STATUS.get(status, 'yellow')}"), f" {printable(why)[:200]}" if why else ""
+    )
 
 
 def brief(seen: Seen) -> Text:
-    """Return numbers and phases in a line each."""
-    text = numbers(seen.view)
-    text.append("\n")
+    """Return the phases in a line."""
+    text = Text()
     for phase in seen.view.phases():
         sign, style = _SIGNS[phase.state]
         share = f" {phase.share:.0%}" if phase.share is not None and phase.state == "under way" else ""
         if phase.state != "to come":
             text.append(f"{sign}{phase.name}{share} ", style=style)
-    text.no_wrap, text.overflow = False, "fold"
     return text
 
 
-def numbers(view: RunView) -> Text:
-    """Return throughput and latencies of the last window in a line."""
-    if view.window is None:
-        return Text("nothing measured yet", style="dim")
+def live_numbers(view: RunView) -> Numbers | None:
+    """Return the numbers of the last window; None before there is one."""
     window = view.window
+    if window is None:
+        return None
+    return Numbers(
+        units.rate(window.throughput), units.duration(window.p50_ns), units.duration(window.p99_ns)
+    )
+
+
+def ended_numbers(record: Mapping[str, Any] | None, found: LatencyView | None) -> Numbers | None:
+    """Return the numbers of a whole run; None where it has none."""
+    throughput = ((record or {}).get("result") or {}).get("throughput_per_s")
+    if found is None or not isinstance(throughput, int | float):
+        return None
+    told = found.percentiles
+    p50, p99 = (units.duration(told[percent]) if percent in told else "" for percent in (50.0, 99.0))
+    return Numbers(units.rate(throughput), p50, p99)
+
+
+def numbers(found: Numbers | None) -> Text:
+    """Return the numbers in a line."""
+    if found is None:
+        return Text("nothing measured yet", style="dim")
     text = Text()
-    text.append(units.rate(window.throughput), style="bold")
-    for name, value in (("p50", window.p50_ns), ("p99", window.p99_ns)):
-        text.append(f"   {name} ", style="dim")
-        text.append(units.duration(value), style="bold")
+    text.append(found.throughput, style="bold")
+    for name, value in (("p50", found.p50), ("p99", found.p99)):
+        if value:
+            text.append(f"   {name} ", style="dim")
+            text.append(value, style="bold")
     return text
 
 

@@ -70,7 +70,8 @@ class LiveRun(Section):
     name_of_section: ClassVar[str] = "run"
     DEFAULT_CSS = """
     LiveRun #title { height: 1; padding: 0 1; }
-    LiveRun #brief { height: auto; padding: 0 1; display: none; }
+    LiveRun #line, LiveRun #brief { height: auto; max-height: 3; padding: 0 1; display: none; }
+    LiveRun #title, LiveRun #phases, LiveRun #resources { text-wrap: nowrap; text-overflow: ellipsis; }
     LiveRun #upper { height: 1fr; }
     LiveRun #side { width: 38; padding: 0 1; border-right: solid $panel; }
     LiveRun #phases, LiveRun #resources { height: auto; }
@@ -82,14 +83,16 @@ class LiveRun(Section):
     LiveRun Histogram { display: none; margin-left: 2; }
     LiveRun.-ended Histogram { display: block; }
     LiveRun #log-title { height: 1; padding: 0 1; color: $text-accent; text-style: bold; }
-    LiveRun Log { height: 30%; min-height: 3; padding: 0 1; background: $background; scrollbar-size: 1 1; }
+    LiveRun Log { height: 30%; min-height: 3; padding: 0 1; background: $background;
+        scrollbar-size: 1 1; overflow-x: hidden; }
     LiveRun #worker-log { display: none; }
     LiveRun.-worker #worker-log { display: block; }
     LiveRun.-worker #events { display: none; }
     LiveRun.-large #upper { display: none; }
     LiveRun.-large Log { height: 1fr; }
     LiveRun.-small #numbers { display: none; }
-    LiveRun.-small #brief { display: block; }
+    LiveRun.-small #line { display: block; }
+    LiveRun.-thin #brief { display: block; }
     LiveRun.-thin #side { display: none; }
     """
     BINDINGS: ClassVar = [
@@ -97,7 +100,7 @@ class LiveRun(Section):
         Binding("x", "stop", "Stop", id="live.stop"),
         Binding("l", "next_log", "Log", id="live.log"),
         Binding("enter", "open", "Results", id="live.open"),
-        Binding("escape", "back", "Leave it going", id="live.back"),
+        Binding("escape", "back", "Leave", id="live.back"),
     ]
 
     def __init__(self, context: Context, run_id: str) -> None:
@@ -116,6 +119,7 @@ class LiveRun(Section):
     def body(self) -> ComposeResult:
         """Yield phases and resources, beside them numbers and plots; the log below."""
         yield Static(f"run {self.run_id}", id="title", markup=False)
+        yield Static("", id="line", markup=False)
         yield Static("", id="brief", markup=False)
         with Horizontal(id="upper"):
             with Vertical(id="side"):
@@ -254,6 +258,9 @@ class LiveRun(Section):
         assert self.seen is not None
         self.query_one("#title", Static).update(live_text.ended_title(self.run_id, self.seen, record))
         self.query_one("#brief", Static).update(live_text.ended_brief(self.seen, record))
+        result = live_text.ended_numbers(record, found)
+        if result is not None:
+            self._show_numbers(result)
         if found is not None and found.bars:
             self.add_class("-ended")
             self.query_one(Histogram).set_bars(found.bars)
@@ -275,15 +282,20 @@ class LiveRun(Section):
             self.query_one("#warnings", Static).update(live_text.warnings(view))
             if not self._over:
                 self.query_one("#brief", Static).update(live_text.brief(seen))
-            throughput, p50, p99 = self.query(BigNumber)
-            if view.window is not None:
-                throughput.show(units.rate(view.window.throughput))
-                p50.show(units.duration(view.window.p50_ns))
-                p99.show(units.duration(view.window.p99_ns))
+            if not self._over:
+                self._show_numbers(live_text.live_numbers(view))
             self.query_one(Plot).set_series(_series(seen))
             log = self.query_one("#events", Log)
             log.write_lines(live_text.log_lines(view.take_lines()), scroll_end=log.is_vertical_scroll_end)
             self._draw_log(seen)
+
+    def _show_numbers(self, found: live_text.Numbers | None) -> None:
+        self.query_one("#line", Static).update(live_text.numbers(found))
+        if found is not None:
+            for big, text in zip(
+                self.query(BigNumber), (found.throughput, found.p50, found.p99), strict=True
+            ):
+                big.show(text)
 
     def _draw_log(self, seen: Seen) -> None:
         log = self.query_one("#worker-log", Log)
@@ -307,9 +319,10 @@ def _series(seen: Seen) -> list[Series]:
     windows = seen.view.windows
     if len(windows) < 2:
         return []
+    begin_s = windows[0].t_s
     return [
-        Series("p99", "yellow", [(window.t_s, window.p99_ns) for window in windows]),
-        Series("p50", "cyan", [(window.t_s, window.p50_ns) for window in windows]),
+        Series("p99", "yellow", [(window.t_s - begin_s, window.p99_ns) for window in windows]),
+        Series("p50", "cyan", [(window.t_s - begin_s, window.p50_ns) for window in windows]),
     ]
 
 
