@@ -21,7 +21,6 @@ import tarfile
 import time
 import zipfile
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 TARGET = ROOT / "tui" / "mlbundle_tui" / "recorded" / "home.tar.xz"
@@ -64,18 +63,25 @@ def main() -> None:
 def measured(options: tuple[str, ...]) -> str:
     """Make a run and return its id; a claim that is not met, or a result that is not valid, is worth showing."""
     sys.stderr.write(f"mlbundle run digits-cnn {' '.join(options)}\n")
-    command = [*MLBUNDLE, "-q", "run", "digits-cnn", "--runtime", "docker", *options, "--json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
-    record: dict[str, Any] = json.loads(done.stdout)
-    if "run_id" not in record:
-        sys.exit(f"{record['message']}: {record['hint']}")
-    return str(record["run_id"])
+    # As a user would say it: the command is in the record.
+    command = [*MLBUNDLE, "run", "digits-cnn", "--runtime", "docker", *options]
+    status = subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
+    if status not in {0, 1}:
+        sys.exit(status)
+    return latest()
+
+
+def latest() -> str:
+    """Return the id of the run that was made last."""
+    listed = subprocess.run([*MLBUNDLE, "runs", "list", "--json"], stdout=subprocess.PIPE, check=True).stdout
+    return str(json.loads(listed)["runs"][0]["run_id"])
 
 
 def stopped() -> str:
     """Make a run that is stopped in the middle, and return its id."""
-    command = [*MLBUNDLE, "-q", "run", "digits-cnn", "--runtime", "docker", *STOPPED, "--detach", "--json"]
-    run = str(json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)["run_id"])
+    command = [*MLBUNDLE, "run", "digits-cnn", "--runtime", "docker", *STOPPED, "--detach"]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    run = latest()
     time.sleep(10)
     subprocess.run([*MLBUNDLE, "-q", "runs", "stop", run], stdout=subprocess.DEVNULL, check=True)
     return run

@@ -40,7 +40,9 @@ def command(demo: bool, readonly: bool, theme: str, web: bool, port: int | None)
         return 0
     if port is not None:
         raise UsageError("--port is for --web", hint="say `mlbundle tui --web --port PORT`")
-    if os.environ.get(_DRIVER) != _WEB_DRIVER and not (sys.stdin.isatty() and sys.stdout.isatty()):
+    # Textual draws on stderr.
+    terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+    if not terminal and os.environ.get(_DRIVER) != _WEB_DRIVER:
         raise UsageError(
             "the terminal UI needs a terminal",
             hint="`mlbundle list`, `run` and `runs` do the same without one; `mlbundle tui --web` is for a browser",

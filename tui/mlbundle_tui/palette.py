@@ -53,7 +53,7 @@ def palette_commands(app: MlbundleApp, screen: Screen[object]) -> Iterator[Syste
             continue
         seen.add(name)
         if active.enabled:
-            yield _command(app, active.node, active.binding, _line(screen, name))
+            yield _command(app, active.node, active.binding, _line(screen, active.binding))
     for word, theme in THEMES.items():
         help_ = f"mlbundle tui --theme {word}"
         yield SystemCommand(f"Theme: {word}", help_, lambda theme=theme: setattr(app, "theme", theme))
@@ -68,7 +68,12 @@ def _command(app: MlbundleApp, node: DOMNode, binding: Binding, line: str) -> Sy
     return SystemCommand(binding.description[:_MOST_TITLE], " · ".join(filter(None, words)), run)
 
 
-def _line(screen: Screen[object], name: str) -> str:
-    """Return the command of an action; of one that is shown at the foot of the screen, with what is chosen."""
-    said = getattr(screen, "command_line", str)() if name == "section.copy" else ""
-    return str(said) or COMMANDS.get(name, "")
+def _line(screen: Screen[object], binding: Binding) -> str:
+    """Return the command of an action; of one that is shown at the foot of the screen, with what is chosen.
+
+    Enter on a table is the table's first, and does what the screen does with it.
+    """
+    if binding.id == "section.copy":
+        return str(getattr(screen, "command_line", str)())
+    names = [binding.id, *(other.id for other in screen._bindings.key_to_bindings.get(binding.key, ()))]
+    return next(filter(None, (COMMANDS.get(name or "") for name in names)), "")

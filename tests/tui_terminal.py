@@ -1,0 +1,114 @@
+"""A real terminal without a screen: tmux, of which every test has a server of its own."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from support import lacking
+
+_LOOK_S = 0.05
+_WAIT_S = 60.0
+
+
+class Terminal:
+    """One program in a terminal of (columns, rows); `status` is how it ended."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *command: str,
+        size: tuple[int, int] = (100, 30),
+        env: dict[str, str] | None = None,
+    ) -> None:
+        if shutil.which("tmux") is None:
+            lacking("no tmux on the PATH")
+        # Its socket is a file: in a folder of the test, with a name that is short enough for one.
+        self._tmux = ["tmux", "-S", f"/tmp/mlbundle-test-{secrets.token_hex(4)}", "-f", os.devnull]
+        self._ended = folder / "ended"
+        variables = {**os.environ, "TERM": "tmux-256color", **(env or {})}
+        line = f"{shlex.join(command)}; echo $? > {shlex.quote(str(self._ended))}; exec sleep 600"
+        columns, rows = map(str, size)
+        subprocess.run(
+            [*self._tmux, "new-session", "-d", "-s", "test", "-x", columns, "-y", rows, "sh", "-c", line],
+            env=variables,
+            cwd=folder,
+            check=True,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._run("kill-server", check=False)
+        Path(self._tmux[2]).unlink(missing_ok=True)
+
+    def press(self, *keys: str) -> None:
+        """Press keys, named as tmux names them."""
+        self._run("send-keys", "-t", "test", *keys)
+
+    def type(self, text: str) -> None:
+        """Press the keys of a text."""
+        self._run("send-keys", "-t", "test", "-l", text)
+
+    def resize(self, columns: int, rows: int) -> None:
+        """Change the size of the terminal."""
+        self._run("resize-window", "-t", "test", "-x", str(columns), "-y", str(rows))
+
+    def text(self) -> str:
+        """Return what the terminal shows."""
+        return self._run("capture-pane", "-p", "-t", "test")
+
+    def wait_for(self, *texts: str, wait_s: float = _WAIT_S) -> str:
+        """Wait until all the texts are shown; returns what is shown then."""
+        return self.until(lambda shown: all(text in shown for text in texts), f"{texts}", wait_s)
+
+    def until(self, holds: Callable[[str], bool], what: str, wait_s: float = _WAIT_S) -> str:
+        """Wait until what is shown is as wanted; returns it."""
+        deadline = time.monotonic() + wait_s
+        while not holds(shown := self.text()):
+            assert time.monotonic() < deadline, f"{what} did not come; shown is\n{shown}"
+            time.sleep(_LOOK_S)
+        return shown
+
+    def wait_for_end(self, wait_s: float = _WAIT_S) -> int:
+        """Wait until the program has ended, and return its status."""
+        deadline = time.monotonic() + wait_s
+        while not (self._ended.is_file() and self._ended.read_text().endswith("\n")):
+            assert time.monotonic() < deadline, f"it goes on; shown is\n{self.text()}"
+            time.sleep(_LOOK_S)
+        return int(self._ended.read_text())
+
+    @property
+    def pid(self) -> int:
+        """The process of the program: the child of the terminal's shell."""
+        shell = self._run("display-message", "-p", "-t", "test", "#{pane_pid}").strip()
+        children = Path(f"/proc/{shell}/task/{shell}/children").read_text().split()
+        return int(children[0])
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal to the program."""
+        os.kill(self.pid, number)
+
+    def hang_up(self) -> None:
+        """Take the terminal away, as a connection that breaks does."""
+        self._run("kill-session", "-t", "test")
+
+    def _run(self, *arguments: str, check: bool = True) -> str:
+        done = subprocess.run([*self._tmux, *arguments], capture_output=True, text=True, check=False)
+        assert not check or done.returncode == 0, done.stderr
+        return done.stdout
+
+
+def ui_command(*arguments: str) -> list[str]:
+    """Return the command line of the UI."""
+    return [sys.executable, "-m", "mlbundle", "tui", *arguments]
