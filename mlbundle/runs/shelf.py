@@ -259,11 +259,14 @@ class Shelf:
         path = self.settings.cache_dir / _FILE
         with suppress(OSError):
             path.parent.mkdir(parents=True, exist_ok=True)
-        with suppress(sqlite3.Error):
+        try:
             return _opened(str(path))
-        for leftover in (path, path.with_name(f"{_FILE}-wal"), path.with_name(f"{_FILE}-shm")):
-            with suppress(OSError):  # damaged: it is only a cache
-                leftover.unlink()
+        except sqlite3.OperationalError:  # no such folder, no permission, or somebody keeps it locked
+            return _opened(":memory:")
+        except sqlite3.DatabaseError:  # damaged: it is only a cache
+            for leftover in (path, path.with_name(f"{_FILE}-wal"), path.with_name(f"{_FILE}-shm")):
+                with suppress(OSError):
+                    leftover.unlink()
         with suppress(sqlite3.Error):
             return _opened(str(path))
         return _opened(":memory:")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on, work
@@ -542,7 +543,7 @@ class BundlesSection(Section):
         if self.pane.goes_on:
             self.notify("one thing at a time: x stops what goes on")
             return
-        mends = ready.mends
+        mends = [_for_bundle(mend, row) for mend in ready.mends]
         if not mends:
             self.notify(
                 "nothing is missing here"
@@ -644,6 +645,14 @@ class BundlesSection(Section):
                 ]
                 show_text(self.app, "verified", "\n".join(lines))
         self._tell(self._say, "")
+
+
+def _for_bundle(mend: Mend, row: BundleRow) -> Mend:
+    """Return a mend whose command is about this bundle: an environment is made by a run."""
+    if mend.kind != "environment":
+        return mend
+    command = f"mlbundle run {shlex.quote(row.reference)} --runtime process --framework {mend.framework}"
+    return replace(mend, command=command)
 
 
 class _Cancelled(Exception):
