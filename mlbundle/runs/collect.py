@@ -43,19 +43,19 @@ class Timeline:
 
 def write_trace(folder: Path, plan: RunPlan, findings: Findings, timeline: Timeline) -> None:
     """Write the columns of a run (`spans.npz`, `layers.npz`, `kernels.npz`) and `trace.pftrace.gz` made of them."""
-    from mlbundle.runs.profiles import load_profiled, profiled_passes
-    from mlbundle.trace.tables import KERNELS, LAYERS
+    from mlbundle.runs.profile_rows import kept_documents, load_rows, profiled_during
+    from mlbundle.runs.profiles import profiled_passes
     from mlbundle.trace.timeline import write_timeline
 
     spans = load_all_spans(folder, findings.clock_offset_ns)
-    layers, kernels = (
-        load_profiled(folder, timeline.profiles, kind, findings.clock_offset_ns) for kind in (LAYERS, KERNELS)
-    )
-    findings.files |= save_columns(folder, spans, (layers, kernels))
     # The trace is written inside the last phase: it ends, for the trace, where the clocks were read last.
-    end_ns = timeline.clocks[1]["monotonic"]
+    begin_ns, end_ns = (clocks["monotonic"] for clocks in timeline.clocks)
+    during_ns = profiled_during(timeline.phases, (begin_ns, end_ns))
+    tables = load_rows(folder, timeline.profiles, spans, during_ns, findings.clock_offset_ns)
+    findings.profiles = kept_documents(findings.profiles, timeline.profiles, tables)
+    findings.files |= save_columns(folder, spans, tables)
     phases = [(name, start, end_ns if end is None else end) for name, start, end in timeline.phases]
-    profiled, measured = profiled_passes(folder, timeline.profiles, spans, (layers, kernels))
+    profiled, measured = profiled_passes(folder, timeline.profiles, spans, tables)
     write_timeline(
         folder / TRACE,
         host_phases=[phase for phase in phases if phase[0] not in WORKER_PHASES],

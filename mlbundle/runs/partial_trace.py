@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mlbundle.errors import MlbundleError
 from mlbundle.runs.collect import WORKER_PHASES, load_all_spans, save_columns
 from mlbundle.runs.folder import TRACE
-from mlbundle.runs.profiles import load_profiled, profiled_passes, read_profiles
+from mlbundle.runs.profiles import profiled_passes, read_profiles
 from mlbundle.runs.seen import events_of
 from mlbundle.wire.events import Counter, Hello, Phase, Result, Window
 
@@ -92,7 +92,8 @@ def _write(
     # The worker's clock may be another one; its events were related to ours when they were written down.
     offset_ns = hello.clocks.get("monotonic", clocks["monotonic"]) - clocks["monotonic"]
     spans = load_all_spans(folder, offset_ns)
-    profiled, measured, tables = _profiles(folder, seen, spans, offset_ns)
+    run_ns = clocks["monotonic"], max(seen.last_ns, clocks["monotonic"])
+    profiled, measured, tables = _profiles(folder, seen, spans, offset_ns, run_ns)
     files |= save_columns(folder, spans if len(spans) else None, tables)
     phases = seen.phases()
     end = {name: value + seen.last_ns - clocks["monotonic"] for name, value in clocks.items()}
@@ -121,16 +122,17 @@ def _clocks(hello: Hello) -> dict[str, int]:
 
 
 def _profiles(
-    folder: Path, seen: _Seen, spans: SpanColumns, offset_ns: int
+    folder: Path, seen: _Seen, spans: SpanColumns, offset_ns: int, run_ns: tuple[int, int]
 ) -> tuple[list[ProfiledPass], SpanColumns, tuple[Table, Table]]:
+    from mlbundle.runs.profile_rows import load_rows, profiled_during
     from mlbundle.trace.tables import KERNELS, LAYERS, empty_table
 
     # A profile that can't be believed may be why the run ended: what was measured before it is shown.
     with suppress(MlbundleError):
         profiles = read_profiles(folder, seen.results)
-        layers = load_profiled(folder, profiles, LAYERS, offset_ns)
-        kernels = load_profiled(folder, profiles, KERNELS, offset_ns)
-        return *profiled_passes(folder, profiles, spans, (layers, kernels)), (layers, kernels)
+        during_ns = profiled_during(seen.phases(), run_ns)
+        tables = load_rows(folder, profiles, spans, during_ns, offset_ns)
+        return *profiled_passes(folder, profiles, spans, tables), tables
     none = empty_table(LAYERS), empty_table(KERNELS)
     return *profiled_passes(folder, [], spans, none), none
 

@@ -58,7 +58,10 @@ def read_profiles(folder: Path, results: Mapping[str, Result]) -> list[ProfileFi
 def load_profiled(
     folder: Path, profiles: Sequence[ProfileFindings], kind: TableKind, clock_offset_ns: int = 0
 ) -> Table:
-    """Return the rows of a kind from all passes that profiled, on the host's clock. Raises ProtocolBroken."""
+    """Return the rows of a kind from all passes that profiled, on the host's clock.
+
+    Rows whose times can't be on it are left out. Raises ProtocolBroken.
+    """
     from mlbundle.trace.tables import empty_table, load_table, merge_tables
 
     parts = []

@@ -7,7 +7,7 @@ leaves out). A file may come from a worker, so nothing in it is believed before 
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -93,12 +93,13 @@ class Table:
         return Table(self.kind, self.strings, {name: column[chosen] for name, column in self.columns.items()})
 
     def shifted(self, offset_ns: int) -> Table:
-        """Return the same rows, their times earlier by an offset. Raises ProtocolBroken where one would be negative."""
-        moved = Table(
-            self.kind, self.strings, {**self.columns, "start_ns": self.columns["start_ns"] - offset_ns}
-        )
-        check_table(moved)
-        return moved
+        """Return the rows, their times earlier by an offset; without those that would be before zero or too late."""
+        latest = int(np.iinfo(np.int64).max)
+        # A row that begins before the offset would begin before zero; a negative offset moves rows to later times.
+        possible = self["start_ns"] >= max(0, offset_ns)
+        possible &= self.end_ns <= min(latest, latest + offset_ns)
+        kept = self.rows(possible)
+        return replace(kept, columns={**kept.columns, "start_ns": kept["start_ns"] - offset_ns})
 
 
 def empty_table(kind: TableKind) -> Table:

@@ -30,6 +30,10 @@ KERNEL_NUMBERS = ("run", "layer_index", "stream", "start_ns", "duration_ns", "co
 KERNEL_TEXTS = ("name", "kind", "device", "grid", "block")
 KERNEL_KINDS = ("kernel", "copy", "operator")
 
+# The clock of a device is related to ours by a fit, which may be so far off; and so long after the last query may a
+# device still do what it was asked for.
+DEVICE_CLOCK_NS, DEVICE_MARGIN_NS = 1_000_000, 10_000_000_000
+
 # Which pass of the run a row is from; the host adds it.
 PASS = "pass"  # noqa: S105 - a pass of a run
 MAX_ROWS = 2_000_000

@@ -20,7 +20,7 @@ from mlbundle.runs.execute import Execution
 from mlbundle.runs.plan import RunOptions, make_plan
 from mlbundle.runs.profiles import load_profiled, read_profiles
 from mlbundle.runtime.archive import WorkerArchive
-from mlbundle.trace.tables import KERNELS, LAYERS
+from mlbundle.trace.tables import KERNELS, LAYERS, load_table
 from mlbundle.wire import columns
 from mlbundle.wire.events import Result
 from mlbundle.worker.profilers.base import Profile
@@ -227,22 +227,32 @@ def test_two_profiles_in_one_folder(sent: Sent) -> None:
 PRELUDE = """
 import time
 from mlbundle.worker.profilers.base import Profile
-TOLD, NOW = %r, time.monotonic_ns()
+from mlbundle.worker.spans import SpanRecorder
+NOW, TOLD = CLOCK, %r
 HELLO["clocks"] = dict(monotonic=NOW, realtime=time.time_ns())
 
 def event(**document):
     frame(2, json.dumps(dict(protocol=1, t_ns=NOW, **document)).encode())
 
-def profile(folder="passes/02-profile", name="profile:framework", files=True, **values):
+def queries(rows):
+    spans = SpanRecorder(True)
+    spans.add_queries([NOW + run * 100 for run in range(3)], [NOW + run * 100 + 50 for run in range(3)], 0)
+    file("passes/02-profile/spans.npz", spans.to_bytes())
+
+def profile(folder="passes/02-profile", name="profile:framework", files=True, more=lambda rows: None, **values):
     rows = Profile()
     for run in range(3):
         for index in range(2):
             rows.add_layer(run=run, index=index, name="conv", start_ns=NOW + run * 100, duration_ns=1)
+    more(rows)
+    values = {**TOLD, "layers": rows.layers, "kernels": rows.kernels, "folder": folder, **values}
     if files:
         file(folder + "/unprofiled.npy", npy(np.array([7, 9])))
         file(folder + "/latencies.npy", npy(np.array([10, 30, 20])))
         file(folder + "/layers.npz", rows.layers_bytes())
-    event(kind="result", pass_kind=name, values=dict(TOLD, folder=folder, **values))
+        if rows.kernels:
+            file(folder + "/kernels.npz", rows.kernels_bytes())
+    event(kind="result", pass_kind=name, values=values)
 """ % {**HONEST, "kernels": 0}  # noqa: UP031 - the text is full of braces
 
 LIES = {
@@ -260,9 +270,12 @@ def run_with(tmp_path: Path):
     settings = load_settings()
     bundle = make_bundle(tmp_path / "mini")
 
-    def run(body: str, level: str = "framework") -> tuple[Execution, Path]:
+    def run(
+        body: str, level: str = "framework", clock: str = "time.monotonic_ns()"
+    ) -> tuple[Execution, Path]:
         script = tmp_path / "worker-fake.py"
-        script.write_text(FAKE.format(body=PRELUDE + body))
+        prelude = PRELUDE.replace("CLOCK", clock)
+        script.write_text(FAKE.format(body=prelude + body))
         here = {"runtime": "process", "python": Path(sys.executable), "hang_timeout_s": 20.0}
         plan = make_plan(RunOptions(str(bundle), trace_level=level, **here), settings)
         plan = dataclasses.replace(plan, worker=WorkerArchive(script, "0" * 64, "0"))
@@ -278,6 +291,40 @@ def test_an_honest_profile_is_in_record_and_trace(run_with) -> None:
     assert execution.record["profiles"][0]["layers"] == 6
     with TraceJudge(folder / "trace.pftrace.gz") as trace:
         assert sum(s.category == "framework" for s in trace.slices()) == 6
+
+
+OTHER_TIMES = """
+def more(rows):
+    queries(rows)
+    rows.add_layer(run=0, index=7, name="of another query", start_ns=NOW + 50_000, duration_ns=1)
+    rows.add_layer(run=1, index=7, name="longer than its query", start_ns=NOW + 110, duration_ns=10**9)
+    rows.add_layer(run=2, index=7, name="at boot", start_ns=0, duration_ns=5)
+    for start_ns in (0, NOW - 10**12, NOW + 10**14, (1 << 62) - 1):
+        rows.add_kernel(run=0, name="k", kind="kernel", start_ns=start_ns, duration_ns=5)
+    rows.add_kernel(run=0, name="k", kind="kernel", start_ns=NOW + 30, duration_ns=4 * 10**9)
+
+greet(); results(); profile(more=more); end()
+"""
+
+
+@pytest.mark.parametrize("ahead_ns", [0, 10**12])
+def test_rows_of_other_times_are_left_out_and_told(run_with, ahead_ns: int) -> None:
+    # A worker whose clock is another one's is shifted; what can't be shifted is no reason to lose the run.
+    clock = f"{ahead_ns} + time.monotonic_ns()"
+    execution, folder = run_with(OTHER_TIMES, clock=clock)
+    list(execution.events())
+    assert execution.record is not None
+    (found,) = execution.record["profiles"]
+    assert (found["layers"], found["kernels"]) == (6, 1)
+    assert found["notes"][-2:] == [
+        "3 layers are left out: their times can't be",
+        "4 kernels are left out: their times can't be",
+    ]
+    assert len(load_table(folder / "kernels.npz", KERNELS)) == 1
+    with TraceJudge(folder / "trace.pftrace.gz") as trace:
+        assert trace.losses() == {}
+        assert {s.name for s in trace.slices() if s.category == "framework"} == {"conv"}
+        assert [s.dur for s in trace.slices() if s.category == "system"] == [4 * 10**9]
 
 
 @pytest.mark.parametrize("name", sorted(LIES))

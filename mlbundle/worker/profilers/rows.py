@@ -36,6 +36,7 @@ class Rows:
         self._strings: dict[str, int] = {"": 0}
         self.left_out = 0
         self.nameless = 0
+        self._shortened = 0
 
     def __len__(self) -> int:
         return len(self._columns[self._numbers[0]])
@@ -67,11 +68,22 @@ class Rows:
         known = self._strings.get(text)
         if known is not None:
             return known
-        text = printable(text)
+        is_long, text = len(text) > MOST_NAME_CHARACTERS, printable(text)
         if len(self._strings) >= MOST_STRINGS and text not in self._strings:
             self.nameless += 1
             return 0
+        self._shortened += is_long and text not in self._strings
         return self._strings.setdefault(text, len(self._strings))
+
+    def _room(self) -> int:
+        """Return how many characters each text of the file may have."""
+        return min(MOST_NAME_CHARACTERS, max(1, _MOST_TABLE_CHARACTERS // len(self._strings)))
+
+    def too_long(self) -> int:
+        """Return how many texts are not whole in the file."""
+        room = self._room()
+        cut = sum(len(text) > room for text in self._strings)
+        return cut if room < MOST_NAME_CHARACTERS else self._shortened
 
     def arrays(self, *names: str) -> list[Any]:
         """Return columns of numbers as int64 arrays."""
@@ -91,8 +103,8 @@ class Rows:
     def to_bytes(self) -> bytes:
         """Return the file."""
         buffer = io.BytesIO()
-        most = max(1, _MOST_TABLE_CHARACTERS // len(self._strings))
-        arrays: dict[str, Any] = {columns.STRINGS: np.array([text[:most] for text in self._strings], np.str_)}
+        room = self._room()
+        arrays: dict[str, Any] = {columns.STRINGS: np.array([text[:room] for text in self._strings], np.str_)}
         for name, values in self._columns.items():
             arrays[name] = np.array(values, np.int64)
         np.savez_compressed(buffer, **arrays)

@@ -26,6 +26,7 @@ def settle(profile: Profile, runs: Sequence[Run]) -> None:
     for rows, what in ((profile.layer_rows, "layers"), (profile.kernel_rows, "kernels or operators")):
         _note(profile, rows.left_out, what, "more than a table holds", "left out")
         _note(profile, rows.nameless, "texts of " + what, "more than a table holds", "left empty")
+        _note(profile, rows.too_long(), "texts of " + what, "longer than a table holds", "cut")
 
 
 class _Queries:
@@ -45,6 +46,13 @@ class _Queries:
         begin = np.maximum(start, self._starts[place])
         end = np.minimum(start + duration, self._ends[place])
         return sound, sound & (begin <= end), begin, end
+
+    def on_device(self, rows: Rows) -> Any:
+        """Return which rows can have been asked for by their query and be done when the last one is."""
+        run, start, duration = rows.arrays("run", "start_ns", "duration_ns")
+        asked = self._starts[np.clip(run, 0, len(self._starts) - 1)] - columns.DEVICE_CLOCK_NS
+        latest = self._ends.max() + columns.DEVICE_MARGIN_NS
+        return (start >= asked) & (start + duration <= latest)
 
 
 def _settle_layers(profile: Profile, queries: _Queries) -> Any:
@@ -73,11 +81,18 @@ def _settle_kernels(profile: Profile, queries: _Queries, layers: Any) -> None:
     sound, touches, begin, end = queries.within(rows)
     # What a device does may go on after the query that asked for it; what a processor does for it may not.
     is_operator = rows.is_text("kind", "operator")
-    kept = np.where(is_operator, touches, sound)
+    kept = np.where(is_operator, touches, sound & queries.on_device(rows))
     key, numbered = _keys(rows, "layer_index")
     known = numbered & np.isin(key, layers)
     _note(profile, ~sound, what, "of no query, or with times that can't be", "left out")
-    _note(profile, sound & ~kept, what, "outside of their query", "left out")
+    _note(profile, sound & ~kept & is_operator, what, "outside of their query", "left out")
+    _note(
+        profile,
+        sound & ~kept & ~is_operator,
+        what,
+        "before their query or long after all of them",
+        "left out",
+    )
     _note(profile, kept & (layer >= 0) & ~known, what, "of layers that are not there", "shown apart")
     rows.keep(
         kept,
