@@ -193,6 +193,7 @@ def export_trace(
     `destination`: a path, or an open stream for a format that is one file. Raises ReferenceNotFound, IntegrityError or
     ProtocolBroken for damaged files, UsageError when a file is there and `force` is not set, StorageFailed.
     """
+    from mlbundle.runs.trace_summary import pass_names
     from mlbundle.trace import export
 
     found = find_trace(settings, run, imported=imported)
@@ -203,7 +204,7 @@ def export_trace(
             f"{trace_format} is made of the columns of a run, and {found.path.name} is a trace alone",
             hint="leave out --imported and name the run, or say --format perfetto",
         )
-    columns = export.load_columns(found.folder)
+    columns = export.load_columns(found.folder, pass_names(found.folder))
     if trace_format == "csv":
         if not isinstance(destination, Path):
             raise UsageError("csv makes a file for each table", hint="name a folder with -o")

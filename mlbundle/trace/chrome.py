@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mlbundle.trace.nesting import assign_lanes
+from mlbundle.trace.profiled import CATEGORY_OF_KERNELS, CATEGORY_OF_LAYERS, labels
+from mlbundle.trace.spans import LEVELS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -30,10 +32,17 @@ _WORKER, _LAYERS, _KERNELS, _COUNTERS = 1, 2, 3, 4
 # Perfetto takes the same thread number in two processes for one thread, and number 0 for that of an idle CPU.
 _FIRST_THREAD = {_WORKER: 1_000, _LAYERS: 1_000_000, _KERNELS: 2_000_000}
 _PROCESSES = {_WORKER: "worker", _LAYERS: "layers", _KERNELS: "kernels", _COUNTERS: "counters"}
-_LAYER_FACTS = ("original_name", "type", "provider", "shape_in", "shape_out", "flops_source")
-_LAYER_NUMBERS = ("run", "index", "alloc_bytes", "param_bytes", "flops")
+_LAYER_FACTS = ("name", "original_name", "type", "provider", "shape_in", "shape_out", "flops_source")
+# What a number is called -> its column, as in the trace.
+_LAYER_NUMBERS = {
+    "query": "run",
+    "index": "index",
+    "alloc_bytes": "alloc_bytes",
+    "param_bytes": "param_bytes",
+    "flops": "flops",
+}
 _KERNEL_FACTS = ("kind", "device", "grid", "block")
-_KERNEL_NUMBERS = ("run", "layer_index", "correlation", "bytes")
+_KERNEL_NUMBERS = {"query": "run", "layer": "layer_index", "correlation": "correlation", "bytes": "bytes"}
 
 
 def chrome_events(columns: RunColumns, title: str) -> Iterator[bytes]:
@@ -65,9 +74,9 @@ def _events(columns: RunColumns, origin: int) -> Iterator[str]:
     if columns.spans is not None:
         yield from _span_events(columns.spans, origin)
     if columns.layers is not None:
-        yield from _layer_events(columns.layers, origin)
+        yield from _layer_events(columns, columns.layers, origin)
     if columns.kernels is not None:
-        yield from _kernel_events(columns.kernels, origin)
+        yield from _kernel_events(columns, columns.kernels, origin)
     if columns.samples is not None:
         yield from _counter_events(columns.samples, origin)
 
@@ -82,25 +91,29 @@ def _span_events(spans: SpanColumns, origin: int) -> Iterator[str]:
         def shown(row: int) -> tuple[str, str]:
             return names[name[row]], "{}" if query[row] < 0 else f'{{"query":{query[row]}}}'
 
-        where = _Where(_WORKER, tid, spans.strings[track], origin)
+        category = LEVELS[int(spans.level[rows[0]])]
+        where = _Where(_WORKER, tid, spans.strings[track], category, origin)
         tid += yield from _slices(where, rows, spans.start_ns, spans.duration_ns, shown)
 
 
-def _layer_events(layers: Table, origin: int) -> Iterator[str]:
-    shown = _shown(layers, _LAYER_FACTS, _LAYER_NUMBERS)
-    rows = np.arange(len(layers), dtype=np.int64)
-    where = _Where(_LAYERS, _FIRST_THREAD[_LAYERS], "layers", origin)
-    yield from _slices(where, rows, layers["start_ns"], layers["duration_ns"], shown)
+def _layer_events(columns: RunColumns, layers: Table, origin: int) -> Iterator[str]:
+    label, texts = labels(layers)
+    shown = _shown(layers, label, texts, _LAYER_FACTS, _LAYER_NUMBERS)
+    tid = _FIRST_THREAD[_LAYERS]
+    for number in np.unique(layers["pass"]).tolist():
+        rows = np.flatnonzero(layers["pass"] == number)
+        where = _Where(_LAYERS, tid, columns.pass_name(number), CATEGORY_OF_LAYERS, origin)
+        tid += yield from _slices(where, rows, layers["start_ns"], layers["duration_ns"], shown)
 
 
-def _kernel_events(kernels: Table, origin: int) -> Iterator[str]:
-    shown = _shown(kernels, _KERNEL_FACTS, _KERNEL_NUMBERS)
-    places = np.stack([kernels["device"], kernels["stream"]], axis=1)
+def _kernel_events(columns: RunColumns, kernels: Table, origin: int) -> Iterator[str]:
+    shown = _shown(kernels, kernels["name"], kernels.strings, _KERNEL_FACTS, _KERNEL_NUMBERS)
+    places = np.stack([kernels["pass"], kernels["device"], kernels["stream"]], axis=1)
     tid = _FIRST_THREAD[_KERNELS]
-    for device, stream in np.unique(places, axis=0).tolist():
-        rows = np.flatnonzero((places == (device, stream)).all(axis=1))
-        label = f"{kernels.strings[device]} stream {stream}".strip()
-        where = _Where(_KERNELS, tid, label, origin)
+    for number, device, stream in np.unique(places, axis=0).tolist():
+        rows = np.flatnonzero((places == (number, device, stream)).all(axis=1))
+        label = f"{columns.pass_name(number)} {kernels.strings[device]} stream {stream}"
+        where = _Where(_KERNELS, tid, " ".join(label.split()), CATEGORY_OF_KERNELS, origin)
         tid += yield from _slices(where, rows, kernels["start_ns"], kernels["duration_ns"], shown)
 
 
@@ -116,11 +129,12 @@ def _counter_events(samples: SampleColumns, origin: int) -> Iterator[str]:
 
 
 class _Where(NamedTuple):
-    """The process and first thread of a track, its name, and what its times count from."""
+    """The process and first thread of a track, its name, the category of its slices, what its times count from."""
 
     pid: int
     tid: int
     name: str
+    category: str
     origin: int
 
 
@@ -144,19 +158,23 @@ def _slices(
         name, facts = shown(row)
         yield (
             f'{{"ph":"X","pid":{where.pid},"tid":{where.tid + int(lanes[place])},"name":{name},'
-            f'"ts":{_us(int(starts[place]) - where.origin)},"dur":{_us(int(durations[place]))},"args":{facts}}}'
+            f'"cat":"{where.category}","ts":{_us(int(starts[place]) - where.origin)},'
+            f'"dur":{_us(int(durations[place]))},"args":{facts}}}'
         )
     return count
 
 
 def _shown(
-    table: Table, texts: tuple[str, ...], numbers: tuple[str, ...]
+    table: Table,
+    name_of: Int64Array,
+    strings: tuple[str, ...],
+    texts: tuple[str, ...],
+    numbers: Mapping[str, str],
 ) -> Callable[[int], tuple[str, str]]:
     """Return a function of a row: its name as JSON, and what is known of it as a JSON object."""
-    names = table["name"].tolist()
-    strings = table.strings
+    names = name_of.tolist()
     words = {name: table[name].tolist() for name in texts}
-    values = {name: table[name].tolist() for name in numbers}
+    values = {name: table[column].tolist() for name, column in numbers.items()}
 
     def shown(row: int) -> tuple[str, str]:
         facts: dict[str, Any] = {name: strings[column[row]] for name, column in words.items()}

@@ -1,6 +1,6 @@
 """What was seen of a run from outside, as counters: a track for each, in the units that people read.
 
-Counters that only grow (time on CPUs, energy) become rates: CPUs in use, watts.
+Counters that only grow (time on CPUs, energy, faults) become rates: CPUs in use, watts, faults a second.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ _UNITS = {
 _RATES = {
     "cpu_time_s": ("cpu", "CPUs"),
     "time_s": ("share", "s/s"),
+    "throttled_s": ("throttled", "s/s"),
     "energy_j": ("power", "W"),
     "_count": ("", "/s"),
+    **{ending: (ending, "/s") for ending in ("_minor", "_major", "_voluntary", "_involuntary", "_periods")},
 }
 
 

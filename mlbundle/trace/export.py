@@ -11,7 +11,7 @@ import io
 import os
 import shutil
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from mlbundle.trace.stored import check_trace, unpacked
 from mlbundle.trace.tables import KERNELS, LAYERS, load_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from typing import BinaryIO
 
     from mlbundle.trace.samples import SampleColumns
@@ -39,12 +39,17 @@ TABLES = ("spans", "layers", "kernels", "counters")
 
 @dataclass(frozen=True)
 class RunColumns:
-    """The columns of a run; None for a table that the run does not have."""
+    """The columns of a run; None for a table that the run does not have. `passes`: number of a pass -> its name."""
 
     spans: SpanColumns | None
     layers: Table | None
     kernels: Table | None
     samples: SampleColumns | None
+    passes: Mapping[int, str] = field(default_factory=dict)
+
+    def pass_name(self, number: int) -> str:
+        """Return what a pass is called; its number where nobody knows."""
+        return self.passes.get(number, f"pass {number}")
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Exported:
     rows: int | None
 
 
-def load_columns(folder: Path) -> RunColumns:
+def load_columns(folder: Path, passes: Mapping[int, str] | None = None) -> RunColumns:
     """Read the tables that a run's folder has. Raises ProtocolBroken for one that is damaged."""
 
     def present(name: str, load: Any, *arguments: Any) -> Any:
@@ -68,6 +73,7 @@ def load_columns(folder: Path) -> RunColumns:
         layers=present("layers", load_table, LAYERS),
         kernels=present("kernels", load_table, KERNELS),
         samples=present("samples", load_samples),
+        passes=passes or {},
     )
 
 
@@ -150,10 +156,10 @@ def _tables(columns: RunColumns) -> dict[str, _Rows]:
     """Return header, rows and count of each table that is there."""
     found: dict[str, _Rows] = {}
     if columns.spans is not None:
-        found["spans"] = _span_rows(columns.spans)
+        found["spans"] = _span_rows(columns, columns.spans)
     for table in (columns.layers, columns.kernels):
         if table is not None:
-            found[table.kind.name] = _table_rows(table)
+            found[table.kind.name] = _table_rows(columns, table)
     if columns.samples is not None:
         samples = columns.samples
         names = [samples.strings[index] for index in samples.counter.tolist()]
@@ -162,23 +168,30 @@ def _tables(columns: RunColumns) -> dict[str, _Rows]:
     return found
 
 
-def _span_rows(spans: SpanColumns) -> _Rows:
+# Columns that are called otherwise in a trace -> their names there.
+_CALLED = {"run": "query", "layer_index": "layer"}
+
+
+def _span_rows(columns: RunColumns, spans: SpanColumns) -> _Rows:
     header = ("pass", "level", "track", "name", "start_ns", "duration_ns", "parent", "query")
     texts = spans.strings
-    columns = (
-        spans.pass_number.tolist(),
+    values = (
+        [columns.pass_name(number) for number in spans.pass_number.tolist()],
         [LEVELS[level] for level in spans.level.tolist()],
         [texts[index] for index in spans.track.tolist()],
         [texts[index] for index in spans.name.tolist()],
         *(column.tolist() for column in (spans.start_ns, spans.duration_ns, spans.parent, spans.query)),
     )
-    return header, zip(*columns, strict=True), len(spans)
+    return header, zip(*values, strict=True), len(spans)
 
 
-def _table_rows(table: Table) -> _Rows:
-    names = ("pass", *table.kind.columns)
-    columns = [table.texts(name) if name in table.kind.texts else table[name].tolist() for name in names]
-    return names, zip(*columns, strict=True), len(table)
+def _table_rows(columns: RunColumns, table: Table) -> _Rows:
+    names = table.kind.columns
+    values = [
+        [columns.pass_name(number) for number in table["pass"].tolist()],
+        *(table.texts(name) if name in table.kind.texts else table[name].tolist() for name in names),
+    ]
+    return ("pass", *(_CALLED.get(name, name) for name in names)), zip(*values, strict=True), len(table)
 
 
 @contextmanager

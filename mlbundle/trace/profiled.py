@@ -6,6 +6,7 @@ worker    profile: framework    query (predict, the layers, operators of the CPU
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     Int64Array = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
+# Names that say nothing without the type of the layer: a place in a list, a letter.
+_SAYS_NOTHING = re.compile(r"[0-9]+|[A-Za-z]")
 CATEGORY_OF_LAYERS, CATEGORY_OF_KERNELS = "framework", "system"
 OPERATOR = "operator"
 _NONE = -1
@@ -35,7 +38,7 @@ _LAYER_NUMBERS = {
     "alloc_bytes": "alloc_bytes",
     "flops": "flops",
 }
-_LAYER_TEXTS = ("type", "provider", "shape_in", "shape_out", "original_name", "flops_source")
+_LAYER_TEXTS = ("name", "original_name", "type", "provider", "shape_in", "shape_out", "flops_source")
 _KERNEL_NUMBERS = {
     "query": "run",
     "layer": "layer_index",
@@ -96,13 +99,13 @@ def _write_pass(writer: TraceWriter, group: Track, profiled: ProfiledPass, first
     is_inside = is_operator & _lies_in(kernels, layers, layer_of)
     writer.slices(
         writer.track(QUERY_TRACK, group, rank=0),
-        _query_slices(profiled.spans, to_layers),
-        _layer_slices(layers, to_layers, to_kernels),
-        _kernel_slices(kernels, to_kernels, np.flatnonzero(is_inside)),
+        _query_slices(profiled.spans, to_layers, profiled.level),
+        _layer_slices(layers, to_layers, to_kernels, profiled.level),
+        _kernel_slices(kernels, to_kernels, np.flatnonzero(is_inside), profiled.level),
     )
     beside = _places(kernels, is_operator, np.flatnonzero(~is_inside))
     for rank, place in enumerate(sorted(beside), start=1):
-        slices = _kernel_slices(kernels, to_kernels, beside[place])
+        slices = _kernel_slices(kernels, to_kernels, beside[place], profiled.level)
         writer.slices(writer.track(place[1], group, rank=rank), slices)
     return links
 
@@ -178,47 +181,77 @@ def _place(device: str | None, stream: int) -> tuple[int, str]:
     return 1, f"{device or 'device'} {'stream' if stream == _NONE else f'stream {stream}'}"
 
 
-def _query_slices(spans: SpanColumns, to_layers: _Links) -> SliceColumns:
+def labels(layers: Table) -> tuple[Int64Array, tuple[str, ...]]:
+    """Return what layers are called for people, as rows of a table of texts that begins with the layers' own.
+
+    Names are those of the model's author, where they are known; one that says nothing comes with the type.
+    """
+    strings = np.array(layers.strings, np.object_)
+    name = np.where(strings[layers["original_name"]] != "", layers["original_name"], layers["name"])
+    pairs, of_row = np.unique(np.stack([name, layers["type"]]), axis=1, return_inverse=True)
+    texts = list(layers.strings)
+    shown = np.empty(pairs.shape[1], np.int64)
+    for place, (text, kind) in enumerate(pairs.T.tolist()):
+        shown[place] = text
+        if texts[kind] and _SAYS_NOTHING.fullmatch(texts[text]):
+            shown[place] = len(texts)
+            texts.append(f"{texts[text]} ({texts[kind]})")
+    return shown[of_row.reshape(-1)], tuple(texts)
+
+
+def _with_level(
+    names: tuple[str, ...], rows: int, level: str
+) -> tuple[tuple[str, ...], dict[str, Int64Array]]:
+    """Return the names with the level behind them, and the annotation of all rows that says it."""
+    return (*names, level), {"level": np.full(rows, len(names), np.int64)}
+
+
+def _query_slices(spans: SpanColumns, to_layers: _Links, level: str) -> SliceColumns:
     """Return the queries and their predicts; from each predict a flow leads to each of its layers."""
+    names, said = _with_level(spans.strings, len(spans), level)
     return SliceColumns(
         spans.start_ns,
         spans.duration_ns,
         spans.name,
-        spans.strings,
+        names,
         category="model",
         flow=to_layers.first,
         flow_count=to_layers.count,
         numbers={"query": spans.query},
+        texts=said,
     )
 
 
-def _layer_slices(layers: Table, to_layers: _Links, to_kernels: _Links) -> SliceColumns:
+def _layer_slices(layers: Table, to_layers: _Links, to_kernels: _Links, level: str) -> SliceColumns:
+    label, texts = labels(layers)
+    names, said = _with_level(texts, len(layers), level)
     return SliceColumns(
         layers["start_ns"],
         layers["duration_ns"],
-        layers["name"],
-        layers.strings,
+        label,
+        names,
         category=CATEGORY_OF_LAYERS,
         flow=to_kernels.first,
         flow_count=to_kernels.count,
         joins_flow=to_layers.into,
         numbers={note: layers[column] for note, column in _LAYER_NUMBERS.items()},
-        texts={column: layers[column] for column in _LAYER_TEXTS},
+        texts=said | {column: layers[column] for column in _LAYER_TEXTS},
     )
 
 
-def _kernel_slices(kernels: Table, to_kernels: _Links, rows: Int64Array) -> SliceColumns:
+def _kernel_slices(kernels: Table, to_kernels: _Links, rows: Int64Array, level: str) -> SliceColumns:
     is_all = len(rows) == len(kernels)
     table = kernels if is_all else kernels.rows(rows)
+    names, said = _with_level(table.strings, len(table), level)
     return SliceColumns(
         table["start_ns"],
         table["duration_ns"],
         table["name"],
-        table.strings,
+        names,
         category=CATEGORY_OF_KERNELS,
         joins_flow=to_kernels.into if is_all else to_kernels.into[rows],
         numbers={note: table[column] for note, column in _KERNEL_NUMBERS.items()},
-        texts={column: table[column] for column in _KERNEL_TEXTS},
+        texts=said | {column: table[column] for column in _KERNEL_TEXTS},
     )
 
 

@@ -83,7 +83,8 @@ def write_timeline(
         _write_run(writer, host, host_phases, facts, (clocks_start["monotonic"], clocks_end["monotonic"]))
         _write_phases(writer, writer.track("phases", worker, rank=0), _in_order(worker_phases))
         flows = _write_spans(writer, writer.track("pipeline", worker, rank=2), merged)
-        values = _write_windows(writer, writer.track("windows", worker, rank=3), windows)
+        measured_ns = next((end for name, _, end in worker_phases if name == "measure"), None)
+        values = _write_windows(writer, writer.track("windows", worker, rank=3), windows, measured_ns)
         flows += write_profiles(writer, worker, list(profiles), first_rank=4, first_flow=_FIRST_PROFILED_FLOW)
         told = [*notes, *_left_out(writer)]
         _write_notes(writer, worker, told, _end_of_queries(merged, clocks_end["monotonic"]))
@@ -172,20 +173,31 @@ def _end_of_queries(spans: SpanColumns, otherwise_ns: int) -> int:
     return int(spans.end_ns[queries].max()) if any(queries) else otherwise_ns
 
 
-def _write_windows(writer: TraceWriter, group: Track, windows: Sequence[Window]) -> int:
-    """Write the counters; return how many values. Values are a worker's: what is no number is left out."""
+def _write_windows(
+    writer: TraceWriter, group: Track, windows: Sequence[Window], measured_ns: int | None
+) -> int:
+    """Write the counters; return how many values. Values are a worker's: what is no number is left out.
+
+    A counter keeps its last value for ever, so each ends with a 0 where the measurement did, if it has ended.
+    """
     counters = {
         "throughput": writer.counter_track("throughput", group, unit="queries/s", rank=0),
         "p50_ns": writer.counter_track("p50", group, unit="ns", rank=1),
         "p99_ns": writer.counter_track("p99", group, unit="ns", rank=2),
     }
     written = 0
+    last_ns: dict[str, int] = {}
     for window in windows:
         for field, counter in counters.items():
             value = getattr(window, field)
             if _is_number(value) and 0 <= window.t_ns <= _MAX_NS:
                 writer.count(counter, window.t_ns, value)
+                last_ns[field] = max(window.t_ns, last_ns.get(field, 0))
                 written += 1
+    if measured_ns is not None:
+        for field, latest_ns in last_ns.items():
+            writer.count(counters[field], min(max(latest_ns + 1, measured_ns), _MAX_NS), 0)
+        written += len(last_ns)
     return written
 
 

@@ -123,8 +123,10 @@ def lane_of(found: Any, by_id: dict[int, Any]) -> str:
 def amounts(slices: list[Any]) -> Counter[str]:
     total: Counter[str] = Counter()
     for one in slices:
-        total[one.name + " n"] += 1
-        total[one.name + " ns"] += one.dur
+        # A layer is shown by its author's name; what the framework calls it is beside it.
+        name = str(one.args.get("name", one.name))
+        total[name + " n"] += 1
+        total[name + " ns"] += one.dur
     return total
 
 

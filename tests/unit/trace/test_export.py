@@ -96,6 +96,7 @@ def columns() -> RunColumns:
         table_of(LAYERS, LAYER_ROWS),
         table_of(KERNELS, KERNEL_ROWS),
         samples,
+        {2: "profile: system"},
     )
 
 
@@ -127,9 +128,14 @@ def test_chromes_events_are_what_was_put_in(judge, columns: RunColumns, tmp_path
             f"select key, display_value as v from args where arg_set_id = {conv['arg_set_id']}"
         )
         assert {row["key"]: row["v"] for row in facts}["args.flops"] == "99"
+        categories = trace.query("select category as c, count(*) as n from slice group by 1")
+        assert {row["c"]: row["n"] for row in categories} == {"model": 3, "framework": 2, "system": 3}
         assert trace.counters() == {"cpu_time_s value": [(0, 0.5), (2000, 1.5)]}
-        threads = trace.query("select name, count(*) as n from thread where name glob 'cuda*' group by 1")
-        assert {row["name"]: row["n"] for row in threads} == {"cuda:0 stream 7": 2, "cuda:0 stream 8": 1}
+        threads = trace.query("select name, count(*) as n from thread where name glob '*cuda*' group by 1")
+        assert {row["name"]: row["n"] for row in threads} == {
+            "profile: system cuda:0 stream 7": 2,
+            "profile: system cuda:0 stream 8": 1,
+        }
         assert {row["depth"] for row in trace.query("select depth from slice where name = 'k'")} == {0}
 
 
@@ -171,7 +177,9 @@ def test_csv_holds_every_row_with_names_for_numbers(columns: RunColumns, tmp_pat
     assert spans[0]["level"] == "model"
     for name, rows in (("layers", LAYER_ROWS), ("kernels", KERNEL_ROWS)):
         for found, row in zip(tables[name], rows, strict=True):
-            assert {key: found[key] for key in row} == {key: str(value) for key, value in row.items()}
+            called = {"run": "query", "layer_index": "layer"}
+            expected = {called.get(key, key): str(value) for key, value in row.items()}
+            assert {key: found[key] for key in expected} == expected | {"pass": "profile: system"}
     assert [row["value"] for row in tables["counters"]] == ["0.5", "nan", "1.5"]
 
 

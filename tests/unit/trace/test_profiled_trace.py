@@ -82,8 +82,9 @@ def test_layers_lie_in_predict_and_say_what_is_known_of_them(tmp_path: Path, jud
         predict = by_id[layer.parent]
         assert (predict.name, by_id[predict.parent].name) == ("predict", "query")
         assert predict.args["query"] == layer.args["query"]
+    assert layers[1].name == "features.1"
     assert layers[1].args == {
-        "query": 0, "index": 1, "type": "Conv", "provider": "CPU", "shape_in": "1x3x8x8", "shape_out": "1x4x8x8",
+        "level": "framework", "name": "conv1_nchwc", "query": 0, "index": 1, "type": "Conv", "provider": "CPU", "shape_in": "1x3x8x8", "shape_out": "1x4x8x8",
         "original_name": "features.1", "param_bytes": 40, "flops": 7, "flops_source": "computed",
     }  # fmt: skip
     links = {(by_id[a].name, by_id[a].args["query"], b) for a, b in trace.flows()}
@@ -136,7 +137,7 @@ def test_operators_of_the_cpu_lie_inside_their_layer_and_others_on_tracks_of_the
     trace = judge(tmp_path / "t.gz")
     by_id = {s.id: s for s in trace.slices()}
     found = {s.name: s for s in by_id.values() if s.category == "system"}
-    assert by_id[found["gemm"].parent].name == "conv0_nchwc"
+    assert by_id[found["gemm"].parent].name == "features.0"
     assert by_id[found["inner"].parent].name == "gemm"
     assert (found["stray"].track, found["stray"].parent) == ("thread 12", None)
     assert found["longer than its layer"].track == "thread 12"
@@ -166,7 +167,7 @@ def test_layers_that_ran_at_the_same_time_keep_their_operators(tmp_path: Path, j
     by_id = {s.id: s for s in trace.slices()}
     found = [s for s in by_id.values() if s.category == "system"]
     assert [(s.name, by_id[s.parent].name, s.dur) for s in found] == [
-        (f"op{layer}", f"conv{layer}_nchwc", 250) for layer in range(3)
+        (f"op{layer}", f"features.{layer}", 250) for layer in range(3)
     ]
     assert trace.losses() == {}
 
@@ -181,11 +182,39 @@ def test_each_pass_has_a_group_of_its_own(tmp_path: Path, judge) -> None:
     assert rows == [{"name": "profile: framework", "n": 3}, {"name": "profile: system", "n": 3}]
 
 
+def test_what_a_name_does_not_say_the_type_does_and_levels_tell_passes_apart(tmp_path: Path, judge) -> None:
+    def of(level: str, at: int) -> ProfiledPass:
+        recorder = SpanRecorder(True)
+        recorder.add_queries([at], [at + QUERY_NS], 0)
+        named = (("2", "", "Conv2d"), ("a", "", ""), ("x", "Partitioned/relu", "Relu"), ("raw", "7", "Add"))
+        rows = [
+            {"run": 0, "index": place, "name": name, "original_name": original, "type": kind,
+             "start_ns": at + 100 * place, "duration_ns": 90}
+            for place, (name, original, kind) in enumerate(named)
+        ]  # fmt: skip
+        spans = recorded(recorder, tmp_path / f"{level}.npz")
+        kernels = kernels_of(tmp_path / "k.npz", kernel(0, 0, at + 10))
+        return ProfiledPass(level, spans, layers_of(tmp_path / "l.npz", *rows), kernels)
+
+    write(tmp_path / "t.gz", of("framework", T0), of("system", T0 + 5000))
+    trace = judge(tmp_path / "t.gz")
+    slices = trace.slices()
+    for level in ("framework", "system"):
+        mine = [s for s in slices if s.args.get("level") == level]
+        assert {s.category for s in mine} == {"model", "framework", "system"}
+        assert [s.name for s in mine if s.category == "framework"] == [
+            "2 (Conv2d)", "a", "Partitioned/relu", "7 (Add)"
+        ]  # fmt: skip
+    assert {s.args["name"] for s in slices if s.category == "framework"} == {"2", "a", "x", "raw"}
+    assert trace.losses() == {}
+
+
 def test_samples_become_counters_and_what_only_grows_a_rate(tmp_path: Path, judge) -> None:
-    names = ("cpu_time_s", "memory_bytes", "gpu0_power_w", "rapl_package_energy_j")
+    names = ("cpu_time_s", "memory_bytes", "gpu0_power_w", "rapl_package_energy_j", "page_faults_minor")
     rows = [
         (0, 0, 5.0), (1, 0, 1e6), (3, 0, 10.0),
         (0, 1_000_000_000, 5.5), (1, 1_000_000_000, 2e6), (2, 1_000_000_000, 70.5), (3, 2_000_000_000, 40.0),
+        (4, 0, 7.0), (4, 2_000_000_000, 11.0),
         (0, 3_000_000_000, 8.5), (0, 3_000_000_000, 8.5), (1, 2_000_000_000, float("nan")),
     ]  # fmt: skip
     counter, t_ns, value = zip(*rows, strict=True)
@@ -197,8 +226,9 @@ def test_samples_become_counters_and_what_only_grows_a_rate(tmp_path: Path, judg
         "memory": [(0, 1e6), (1_000_000_000, 2e6)],
         "gpu0_power": [(1_000_000_000, 70.5)],
         "rapl_package_power": [(2_000_000_000, 15.0)],
+        "page_faults_minor": [(2_000_000_000, 2.0)],
     }
-    assert summary.counter_values == 6
+    assert summary.counter_values == 7
     units = trace.query("select name, unit from counter_track where unit is not null order by 1")
     assert {row["name"]: row["unit"] for row in units} == {
         "cpu": "CPUs", "memory": "bytes", "gpu0_power": "W", "rapl_package_power": "W",

@@ -103,7 +103,7 @@ def known(row: Row, names: dict[str, str]) -> frozenset[tuple[str, Any]]:
 
 LAYER_NOTES = {"query": "run"} | {
     name: name
-    for name in ("index", "param_bytes", "alloc_bytes", "flops", "type", "provider", "shape_in", "shape_out",
+    for name in ("name", "index", "param_bytes", "alloc_bytes", "flops", "type", "provider", "shape_in", "shape_out",
                  "original_name", "flops_source")
 }  # fmt: skip
 KERNEL_NOTES = {"query": "run", "layer": "layer_index"} | {
@@ -123,6 +123,7 @@ class Expected:
 
     def __init__(self, group: str, spans: list[Row], layers: list[Row], kernels: list[Row]) -> None:
         self.group, self.slices, self.links = group, Counter[Any](), set[Any]()
+        self.level = group.removeprefix("profile: ")
         first_of: dict[Any, Any] = {}
         for place, row in enumerate(spans):
             self.slices[self.slice("query", "model", row, {"query": "query"})] += 1
@@ -146,8 +147,16 @@ class Expected:
             self.slices[self.slice(self.track(row, inside), "system", row, KERNEL_NOTES)] += 1
 
     def slice(self, track: str, category: str, row: Row, notes: dict[str, str]) -> Any:
-        name = clean(str(row["name"]))
-        return self.group, track, category, name, row["start_ns"], row["duration_ns"], known(row, notes)
+        name = clean(self.shown(row) if category == "framework" else str(row["name"]))
+        said = known(row, notes) | {("level", self.level)}
+        return self.group, track, category, name, row["start_ns"], row["duration_ns"], said
+
+    @staticmethod
+    def shown(row: Row) -> str:
+        """What a layer is called: as its author does, with its type where that says nothing."""
+        name = str(row["original_name"] or row["name"])
+        is_bare = name.isascii() and (name.isdigit() or (len(name) == 1 and name.isalpha()))
+        return f"{name} ({row['type']})" if is_bare and row["type"] else name
 
     @staticmethod
     def track(row: Row, inside: bool) -> str:
