@@ -38,7 +38,7 @@ _RATES = {
 
 def write_counters(writer: TraceWriter, process: Process, samples: SampleColumns) -> int:
     """Write a track for each counter, by name; return how many values."""
-    written = 0
+    written, taken = 0, set[str]()
     order = np.argsort(samples.counter, kind="stable")
     bounds = np.searchsorted(samples.counter[order], np.arange(len(samples.strings) + 1))
     by_name = sorted(range(len(samples.strings)), key=lambda number: samples.strings[number])
@@ -46,6 +46,9 @@ def write_counters(writer: TraceWriter, process: Process, samples: SampleColumns
         rows = order[bounds[number] : bounds[number + 1]]
         rows = rows[(samples.t_ns[rows] >= 0) & np.isfinite(samples.value[rows])]
         name, unit, is_rate = _shown(samples.strings[number])
+        # A GPU tells its power and its energy, which grows as fast.
+        name = f"{name} (of {samples.strings[number]})" if name in taken else name
+        taken.add(name)
         track = writer.counter_track(name, process, unit=unit, rank=rank)
         times, values = samples.t_ns[rows], samples.value[rows]
         if is_rate:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from judge import TraceJudge
 from support import ROOT, Cli, command_line
 from traced_run import TracedRun
 
@@ -105,3 +107,27 @@ def test_a_run_stopped_while_it_profiles_tells_what_it_measured(cli: Cli, home: 
     assert "did not come to its end: cancelled in phase profile" in summary
     files = cli("trace", "export", "latest", "--format", "csv", "-o", "tables", "--json").document()["files"]
     assert "spans.csv" in {Path(file["path"]).name for file in files}
+
+
+def test_the_queries_of_the_guide_answer(profiled: TracedRun) -> None:
+    guide = (ROOT / "docs" / "tracing.md").read_text()
+    questions = re.findall(r"```sql\n(.*?)```", guide, re.DOTALL)
+    record = json.loads((profiled.folder / "record.json").read_text())
+    profiles = {one["level"]: one for one in record["profiles"]}
+    with TraceJudge(profiled.folder / "trace.pftrace.gz") as trace:
+        operators, slowest, layers, types, kernels, levels, facts = (trace.query(sql) for sql in questions)
+    assert {row["operator"]: row["n"] for row in operators}["query"] == record["result"]["queries"]
+    assert len(slowest) == 10
+    assert {row["query"] for row in slowest} <= set(range(record["result"]["queries"]))
+    assert sum(row["calls"] for row in layers) == profiles["framework"]["layers"]
+    assert sum(row["percent"] for row in layers) == pytest.approx(100)
+    assert [row["layers"] for row in types] == [2]
+    assert sum(row["calls"] for row in kernels) == profiles["system"]["kernels"]
+    found = {row["level"]: (row["queries"], round(row["median_us"], 1)) for row in levels}
+    assert found["measured"][0] == record["result"]["queries"]
+    for level, profile in profiles.items():
+        assert found[level] == (
+            profile["queries"],
+            pytest.approx(profile["profiled_p50_ns"] / 1e3, rel=0.02),
+        )
+    assert {row["fact"]: row["value"] for row in facts}["run_id"] == profiled.run_id

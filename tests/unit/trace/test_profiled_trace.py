@@ -232,5 +232,6 @@ def test_samples_become_counters_and_what_only_grows_a_rate(tmp_path: Path, judg
     units = trace.query("select name, unit from counter_track where unit is not null order by 1")
     assert {row["name"]: row["unit"] for row in units} == {
         "cpu": "CPUs", "memory": "bytes", "gpu0_power": "W", "rapl_package_power": "W",
+            "page_faults_minor": "/s",
     }  # fmt: skip
     assert trace.losses() == {}
