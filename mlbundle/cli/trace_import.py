@@ -59,6 +59,8 @@ def command(
     for one in found.files:
         if not one.within_run:
             output.warn(f"nothing of {one.path} happened while the run went on")
+        for note in one.notes:
+            output.warn(f"{one.path}: {note}")
     output.narrate(f"written to {found.path}")
     output.narrate(f"`mlbundle trace open {f'{run} --imported' if target is None else target}` shows it")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -23,13 +23,17 @@ _NAMES = {"kineto": "a trace of PyTorch's profiler (kineto)", "otlp": "spans of 
 
 @dataclass(frozen=True)
 class ImportedFile:
-    """One file: what made it, how many spans came, how many of them lie in the time of the run, how many did not."""
+    """One file: what made it, how many spans came, how many of them lie in the time of the run, how many did not.
+
+    `notes` say what is not shown as it was given.
+    """
 
     path: str
     kind: str
     spans: int
     within_run: int
     skipped: int
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ def import_traces(
 
     stored = find_trace(settings, run)
     target = output or stored.folder / IMPORTED
-    _check_target(target, stored.path, own=output is None, force=force)
+    _check_target(target, stored.path, files, own=output is None, force=force)
     check_destination(target, force=True)
     record = show_run(settings, stored.run_id)
     during = (_ns(record["started_at"]), _ns(record.get("finished_at")))
@@ -72,13 +76,22 @@ def import_traces(
     with temporary_beside(target) as (temporary, _):
         combine(stored.path, [trace for _, trace in traces], temporary)
         export_perfetto(temporary, target, force=force)
-    return Imported(target, told)
+    # Some of what can't be shown is seen only when it is written.
+    left_out = [
+        replace(one, skipped=trace.skipped, notes=tuple(trace.notes))
+        for one, (_, trace) in zip(told, traces, strict=True)
+    ]
+    return Imported(target, tuple(left_out))
 
 
-def _check_target(target: Path, own_trace: Path, *, own: bool, force: bool) -> None:
-    if target.resolve() == own_trace.resolve():
+def _check_target(target: Path, own_trace: Path, files: Sequence[Path], *, own: bool, force: bool) -> None:
+    from mlbundle.trace.foreign import is_source
+
+    if is_source(target, (own_trace, *files)):
         raise UsageError(
-            "a run's own trace is not written over", where=str(target), hint="name another -o FILE"
+            "neither a run's own trace nor a file that is imported is written over",
+            where=str(target),
+            hint="name another -o FILE",
         )
     if target.exists() and not force:
         hint = "--force replaces it, with the FILES that are named now alone; -o FILE writes somewhere else"

@@ -7,6 +7,7 @@ https://github.com/pytorch/kineto/blob/main/libkineto/src/output_json.cpp
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from mlbundle.errors import IntegrityError
@@ -53,7 +54,23 @@ def read_kineto(text: str, *, where: str) -> ForeignTrace:
         )
     for event in events:
         trace.add(_slice(event, names, base_ns))
+    _drop_backward_arrows(trace)
     return trace
+
+
+def _drop_backward_arrows(trace: ForeignTrace) -> None:
+    """Untie what began before it was launched: clocks of devices may be off, and no arrow leads back in time."""
+    launched: dict[int, int] = {}
+    for one in trace.slices:
+        for flow in one.flows:
+            launched[flow] = min(one.start_ns, launched.get(flow, one.start_ns))
+    backward = 0
+    for row, one in enumerate(trace.slices):
+        if any(one.start_ns < launched.get(flow, one.start_ns) for flow in one.ends_flows):
+            trace.slices[row] = replace(one, ends_flows=())
+            backward += 1
+    if backward:
+        trace.notes.append(f"{backward} arrows are left out: what they lead to began before it was launched")
 
 
 def _base_of(text: str) -> int | None:
@@ -116,9 +133,12 @@ def _slice(event: dict[str, Any], names: _Names, base_ns: int) -> ForeignSlice |
 
 def _ns(us: object) -> int | None:
     """Return ns of a number of us; Kineto writes three decimals."""
-    if isinstance(us, bool) or not isinstance(us, int | float) or not math.isfinite(us):
+    if isinstance(us, bool) or not isinstance(us, int | float):
         return None
-    return us * 1000 if isinstance(us, int) else round(us * 1000)
+    if isinstance(us, int):
+        return us * 1000
+    nanoseconds = us * 1000
+    return round(nanoseconds) if math.isfinite(nanoseconds) else None
 
 
 def plain(arguments: dict[str, Any]) -> dict[str, str | int | float | bool]:

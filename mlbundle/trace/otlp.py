@@ -41,11 +41,14 @@ def read_otlp(text: str, *, where: str) -> ForeignTrace:
     # Parents first: a slice is nested in one that is there already.
     found.sort(key=lambda entry: (entry[0].start_ns, -entry[0].end_ns))
     rows: dict[tuple[str, str], int] = {}
+    leads_to: dict[int, list[int]] = {}
     for one, own, parent in found:
         row = rows.get(parent, -1)
         if own[1]:
             rows[own] = len(trace.slices)
-        trace.add(_tied(one, row, trace))
+        trace.add(_tied(one, row, trace, leads_to))
+    for row, flows in leads_to.items():
+        trace.slices[row] = replace(trace.slices[row], flows=tuple(flows))
     return trace
 
 
@@ -55,7 +58,8 @@ def _documents(text: str, trace: ForeignTrace, where: str) -> Iterator[dict[str,
         documents = [json.loads(text)]
     except (ValueError, RecursionError):
         documents = []
-        for line in text.splitlines():
+        # JSON texts may hold what Python takes for the end of a line (U+2028, U+0085).
+        for line in text.split("\n"):
             try:
                 documents.append(json.loads(line))
             except (ValueError, RecursionError):
@@ -93,15 +97,18 @@ def _slice(service: str, scope: str, span: dict[str, Any]) -> ForeignSlice | Non
     )
 
 
-def _tied(one: ForeignSlice, row: int, trace: ForeignTrace) -> ForeignSlice:
-    """Return a span with its parent: by nesting where they share a track, else by a flow that ends in it."""
+def _tied(one: ForeignSlice, row: int, trace: ForeignTrace, leads_to: dict[int, list[int]]) -> ForeignSlice:
+    """Return a span with its parent: by nesting where they share a track, else by a flow that ends in it.
+
+    `leads_to`: row of a parent -> flows that begin there.
+    """
     if row < 0:
         return one
     parent = trace.slices[row]
     flow = len(trace.slices)
     is_here = (parent.process, parent.track) == (one.process, one.track)
     if not is_here:
-        trace.slices[row] = replace(parent, flows=(*parent.flows, flow))
+        leads_to.setdefault(row, []).append(flow)
         return replace(one, ends_flows=(flow,))
     return replace(one, parent=row)
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import TracePacket
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import BinaryIO
 
 SEQUENCE_ID = 1
@@ -47,6 +49,25 @@ _LOW = [bytes((value & 0x7F | 0x80, value >> 7 | 0x80)) for value in range(1 << 
 _HIGH_SHIFT = 2 * _LOW_BITS
 _HIGH_BYTES = 5
 _TIME_TAG = varint(TracePacket.DESCRIPTOR.fields_by_name["timestamp"].number << 3)
+
+
+def first_packets(head: bytes, most: int) -> Iterator[TracePacket]:
+    """Yield the first packets of a trace's bytes; ends at one that is cut, or that is none."""
+    place = 0
+    for _ in range(most):
+        if head[place : place + 1] != _PACKET_TAG:
+            return
+        size, shift, place = 0, 0, place + 1
+        while place < len(head) and shift < 64:
+            byte = head[place]
+            size, shift, place = size | (byte & 0x7F) << shift, shift + 7, place + 1
+            if byte <= 0x7F:
+                break
+        try:
+            yield TracePacket.FromString(head[place : place + size])
+        except DecodeError:
+            return
+        place += size
 
 
 class Stamped(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from mlbundle.errors import IntegrityError, StorageFailed
 from mlbundle.trace.foreign import combine, read_text
 from mlbundle.trace.jsonwalk import JSONBroken, members
 from mlbundle.trace.kineto import looks_like_kineto, read_kineto
+from mlbundle.trace.nesting import MAX_LANES
 from mlbundle.trace.otlp import looks_like_otlp, read_otlp
 from mlbundle.trace.perfetto import trace_writer
 
@@ -270,3 +272,99 @@ def test_processes_have_their_own_numbers_where_those_are_free(tmp_path: Path, j
     numbers = {row["name"]: row["pid"] for row in found}
     assert numbers["kineto: python"] == 4711
     assert {"kineto: python", "kineto: python 4711", "kineto: 0"} == set(numbers), "the second is told apart"
+
+
+def written(path: Path, *traces) -> Path:
+    combine(own(path.with_suffix(".own")), traces, path)
+    return path
+
+
+def test_times_beyond_all_numbers_are_skipped() -> None:
+    events = [
+        event("late", 1e308, 1), event("long", 5000, 1e308), event("early", -1e308, 1), event("whole", 10**300, 1),
+    ]  # fmt: skip
+    found = read_kineto(kineto(*events, event("sound", 5000, 1)), where="")
+    assert ([one.name for one in found.slices], found.skipped) == (["sound"], len(events))
+
+
+def test_arrows_that_lead_back_in_time_are_left_out_and_told(tmp_path: Path, judge) -> None:
+    found = read_kineto(
+        kineto(
+            event("launch", 5002, 1, cat="cuda_runtime", args={"correlation": 1}),
+            event("too early", 5001, 1, cat="kernel", pid=0, args={"correlation": 1}),
+            event("launch too", 5005, 1, cat="cuda_runtime", args={"correlation": 2}),
+            event("sound", 5006, 1, cat="kernel", pid=0, args={"correlation": 2}),
+        ),
+        where="",
+    )
+    assert len(found.notes) == 1
+    assert found.notes[0].startswith("1 arrows are left out")
+    trace = judge(written(tmp_path / "both.gz", found))
+    by_id = {s.id: s.name for s in trace.slices()}
+    assert [(by_id[a], by_id[b]) for a, b in trace.flows()] == [("launch too", "sound")]
+    assert trace.losses() == {}
+
+
+def test_a_parent_of_very_many_spans_elsewhere_takes_seconds(tmp_path: Path) -> None:
+    count = 30_000
+    parent = otlp("web", span("request", "p", "", 0, 10**9))
+    children = otlp("db", *(span("q", f"c{n}", "p", n * 10, n * 10 + 5) for n in range(count)))
+    begun = time.process_time()
+    found = read_otlp("\n".join(map(json.dumps, (parent, children))), where="")
+    assert time.process_time() - begun < 5
+    assert len(found.slices[0].flows) == count
+    assert {one.ends_flows for one in found.slices[1:]} == {(flow,) for flow in found.slices[0].flows}
+
+
+def test_a_text_may_hold_separators_of_lines() -> None:
+    lines = [otlp("web", span(f"a\u2028b\u0085{n}", "", "", 1, 2)) for n in range(2)]
+    text = "\r\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+    found = read_otlp(text, where="")
+    assert ([one.name[-1] for one in found.slices], found.skipped) == (["0", "1"], 0)
+
+
+def test_spans_from_before_the_machine_was_started_are_counted(tmp_path: Path, judge) -> None:
+    old = span("old", "01", "", -T0 - 5, 50)
+    found = read_otlp(json.dumps(otlp("web", old, span("first", "02", "01", -T0, 90))), where="")
+    trace = judge(written(tmp_path / "both.gz", found))
+    assert trace.losses() == {}
+    assert {s.name: s.ts for s in trace.slices()} == {"run": T0, "first": 0}
+    assert (found.skipped, len(found.notes)) == (1, 1)
+    with pytest.raises(IntegrityError, match="before this machine was started"):
+        written(tmp_path / "none.gz", read_otlp(json.dumps(otlp("web", old)), where=""))
+    assert not (tmp_path / "none.gz").exists()
+
+
+def test_more_spans_at_once_than_a_track_shows_are_counted(tmp_path: Path, judge) -> None:
+    spans = [span("s", f"{n}", "", n, 1000 + n) for n in range(MAX_LANES + 5)]
+    found = read_otlp(json.dumps(otlp("web", *spans)), where="")
+    trace = judge(written(tmp_path / "both.gz", found))
+    assert sum(s.name == "s" for s in trace.slices()) == MAX_LANES
+    assert (found.skipped, len(found.notes)) == (5, 1)
+    assert trace.losses() == {}
+
+
+def test_processes_of_several_files_have_numbers_of_their_own(tmp_path: Path, judge) -> None:
+    # More than 1,024 in the first; some have the numbers that the others would get.
+    first = [event("a", 5000, 1, pid=pid) for pid in ("x", "1048576", *(f"p{n}" for n in range(1100)))]
+    second = [event("b", 5000, 1, pid=pid) for pid in ("y", "1048577", "z")]
+    both = [read_kineto(kineto(*events), where="") for events in (first, second)]
+    trace = judge(written(tmp_path / "both.gz", *both))
+    assert len({s.process for s in trace.slices() if s.name in "ab"}) == len(first) + len(second)
+    assert trace.losses() == {}
+
+
+@pytest.mark.parametrize("tied", [Path.hardlink_to, Path.symlink_to])
+def test_no_file_that_is_read_is_written_over(tmp_path: Path, tied) -> None:
+    source = tmp_path / "spans.json"
+    source.write_text(json.dumps(otlp("web", span("a", "01", "", 1, 2))))
+    trace = own(tmp_path / "own.gz")
+    found = read_otlp(source.read_text(), where="")
+    for read in (trace, source):
+        before = read.read_bytes()
+        other_name = tmp_path / f"tied-{read.name}"
+        tied(other_name, read)
+        for target in (read, other_name):
+            with pytest.raises(StorageFailed, match="written over"):
+                combine(trace, [found], target, [source])
+        assert read.read_bytes() == before
