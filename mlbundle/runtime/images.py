@@ -11,7 +11,7 @@ from mlbundle.platforms import normalise_architecture
 from mlbundle.resources import built_in_frameworks
 from mlbundle.runtime.engine import engine_client
 from mlbundle.runtime.image_build import BuiltImage, build_image, plan_build
-from mlbundle.runtime.image_facts import digests_of, inspect_image, is_index
+from mlbundle.runtime.image_facts import check_labels, digests_of, inspect_image, is_index, labels_of
 from mlbundle.runtime.image_facts import repository_of as _repository
 from mlbundle.runtime.lock import ImageKey, LockedImage, read_images_lock
 
@@ -227,6 +227,11 @@ def embedded_tag(config_digest: str) -> str:
 
 def _from_lock(key: ImageKey, choice: ImageChoice, entry: LockedImage | None, client: Any) -> Found:
     if entry is None:
+        if _is_unpinned(key, choice, client):
+            raise ImageMissing(
+                f"the image {choice.image} is here and not pinned: nobody has said yet that runs may take it",
+                hint="mlbundle images lock",
+            )
         if choice.build is None:
             raise ImageMissing(
                 f"the image {choice.image} is not pinned by a digest",
@@ -241,6 +246,18 @@ def _from_lock(key: ImageKey, choice: ImageChoice, entry: LockedImage | None, cl
             hint=hint_of_gone(key, entry),
         )
     return _locked(entry, facts), facts
+
+
+def _is_unpinned(key: ImageKey, choice: ImageChoice, client: Any) -> bool:
+    """Return whether the engine has an image of the name that is what it should be by its labels."""
+    facts = inspect_image(client, choice.image)
+    if facts is None:
+        return False
+    try:
+        check_labels(key, labels_of(facts), str(facts.get("Architecture", "")), choice.image)
+    except ImageMismatch:
+        return False
+    return True
 
 
 def _locked(entry: LockedImage, facts: dict[str, Any]) -> ResolvedImage:

@@ -200,3 +200,13 @@ def test_an_image_that_is_gone_comes_back_the_way_it_came(settings, entry, hint)
     with pytest.raises(ImageMissing) as failure:
         resolve_image(framework(None, "containers/x"), "amd64", "cpu", settings, FakeEngine({}))
     assert failure.value.hint == hint
+
+
+def test_an_image_that_is_here_and_not_pinned_says_how_it_is(settings: Settings) -> None:
+    parts = {"framework": "onnxruntime", "version": "1.2.3", "architecture": "amd64", "accelerator": "cpu"}
+    labels = {f"io.mlbundle.{part}": value for part, value in parts.items()}
+    for found, hint in ((labels, "images lock"), (labels | {"io.mlbundle.version": "9"}, "images build")):
+        engine = FakeEngine({REF: facts(CONFIG, Config={"Labels": found})})
+        with pytest.raises(ImageMissing) as failure:
+            resolve_image(framework(None, "recipe"), "amd64", "cpu", settings, engine)
+        assert hint in (failure.value.hint or "")
