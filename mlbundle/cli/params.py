@@ -103,10 +103,14 @@ def complete_any_run(ctx: click.Context, param: click.Parameter, incomplete: str
 
 
 def complete_run(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the ids of runs."""
+    """Complete `latest` and the ids of runs, with what was run for shells that show it."""
     from click.shell_completion import CompletionItem
 
     from mlbundle.config import load_settings
-    from mlbundle.runs.catalog import run_ids
+    from mlbundle.runs.catalog import list_runs, run_ids
 
-    return [CompletionItem(run_id) for run_id in run_ids(load_settings(), incomplete)]
+    settings = load_settings()
+    said = {row["run_id"]: f"{row['model']} {row['framework']}" for row in list_runs(settings)}
+    latest = [CompletionItem("latest", help=next(iter(said.values()), None))]
+    runs = [CompletionItem(run_id, help=said.get(run_id)) for run_id in run_ids(settings, incomplete)]
+    return [*(latest if said and "latest".startswith(incomplete) else []), *runs]

@@ -50,8 +50,10 @@ if TYPE_CHECKING:
     "--trace",
     "trace_level",
     type=click.Choice(["none", "model", "framework", "system", "full"]),
-    help="How deep the trace looks: steps of the pipeline, layers, kernels; what is deeper than `model` is seen in "
-    "passes of its own, after those that measure.  [default: model]",
+    help="How deep the trace looks. none: no trace. model: steps of the pipeline and counters; costs nothing. "
+    "framework: and layers, seen in one pass more, of seconds. system: and operators, kernels and copies, in a second "
+    "one. full: on a GPU also a third, in which each kernel is waited for. What is measured is never profiled.  "
+    "[default: model]",
 )
 @click.option("--no-accuracy", is_flag=True, help="Leave out the accuracy pass.")
 @click.option(

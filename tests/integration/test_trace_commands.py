@@ -273,21 +273,20 @@ def test_a_port_that_is_taken_and_options_that_exclude_each_other(ask: Ask, trac
 
 
 def test_runs_are_completed_and_help_says_what_is_needed(cli: Cli, traced: TracedRun) -> None:
-    words = {
-        "COMP_WORDS": "mlbundle trace query 20",
-        "COMP_CWORD": "3",
-        "_MLBUNDLE_COMPLETE": "bash_complete",
-    }
-    done = subprocess.run(
-        [
-            shutil.which("mlbundle", path=f"{Path(command_line()[0]).parent}:{os.environ['PATH']}")
-            or "mlbundle"
-        ],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **traced.env, **words},
-    )
-    assert traced.run_id in done.stdout
+    program = shutil.which("mlbundle", path=f"{Path(command_line()[0]).parent}:{os.environ['PATH']}")
+
+    def completed(begun: str, shell: str) -> str:
+        words = {
+            "COMP_WORDS": f"mlbundle trace query {begun}",
+            "COMP_CWORD": "3" if shell == "bash" else begun,
+            "_MLBUNDLE_COMPLETE": f"{shell}_complete",
+        }
+        env = {**os.environ, **traced.env, **words}
+        return subprocess.run([program or "mlbundle"], capture_output=True, text=True, env=env).stdout
+
+    assert traced.run_id in completed("20", "bash")
+    assert "latest" not in completed("20", "bash")
+    assert "digits-png onnxruntime" in completed("la", "fish")
     helped = cli("trace", "query", "--help").stdout
     assert "mlbundle[trace]" in helped
     assert "MLBUNDLE_TRACE_PROCESSOR" in helped
