@@ -12,11 +12,12 @@ from mlbundle.errors import MlbundleError
 from mlbundle.runs.collect import WORKER_PHASES, load_all_spans, save_columns
 from mlbundle.runs.folder import TRACE
 from mlbundle.runs.profiles import profiled_passes, read_profiles
+from mlbundle.runs.sampled import SAMPLES, said_columns
 from mlbundle.runs.seen import events_of
 from mlbundle.wire.events import Counter, Hello, Phase, Result, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from mlbundle.trace.profiled import ProfiledPass
@@ -107,7 +108,7 @@ def _write(
         clocks_start=clocks,
         clocks_end=end if seen.last_ns >= clocks["monotonic"] else clocks,
         profiles=profiled,
-        samples=_samples(seen.counters),
+        samples=_samples(folder, seen.counters),
         notes=["the run did not come to its end: this is what was seen of it"],
     )
 
@@ -137,20 +138,14 @@ def _profiles(
     return *profiled_passes(folder, [], spans, none), none
 
 
-def _samples(counters: list[Counter]) -> SampleColumns | None:
-    import numpy as np
+def _samples(folder: Path, counters: Sequence[Counter]) -> SampleColumns | None:
+    """Return what was sampled: all of it where it was kept, else what was said of it meanwhile."""
+    from mlbundle.trace.samples import load_samples
 
-    from mlbundle.trace.samples import SampleColumns
-
-    if not counters:
-        return None
-    names = list(dict.fromkeys(counter.name for counter in counters))
-    return SampleColumns(
-        tuple(names),
-        np.array([names.index(counter.name) for counter in counters], np.int64),
-        np.array([counter.t_ns for counter in counters], np.int64),
-        np.array([counter.value for counter in counters], np.float64),
-    )
+    with suppress(MlbundleError):
+        if (folder / SAMPLES).is_file():
+            return load_samples(folder / SAMPLES)
+    return said_columns(counters)
 
 
 def attributes_of_folder(run_id: str, job: Mapping[str, Any]) -> dict[str, str]:

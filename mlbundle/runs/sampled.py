@@ -11,11 +11,11 @@ from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.files import replacing
-from mlbundle.runtime.sampling import Sampler, Samples, sampler_of
+from mlbundle.runtime.sampling import Reading, Sampler, Samples, sampler_of
 from mlbundle.wire.events import Counter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from mlbundle.runtime.base import Connection
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 SAMPLES = "samples.npz"
 EVENT_INTERVAL_S = 0.5
+# Counters that are said as they are -> unit; their names end in it.
+_SAID = {"memory_bytes": "bytes", "gpu0_power_w": "w", "gpu0_utilisation_percent": "%"}
 _ENERGY_HOW = {
     "rapl": "energy counters of the CPU packages (RAPL): the whole machine's, not the worker's alone",
     "nvml": "energy counters of the GPUs (NVML): the whole GPUs', not the worker's alone",
@@ -37,7 +39,8 @@ class Sampling:
         self._sampler: Sampler | None = None
         self._samples = Samples()
         self._said_s = 0.0
-        self._cpu: tuple[float, float] | None = None
+        # What was looked at when a counter was said last.
+        self._said: dict[str, Reading] = {}
 
     def begin(self, connection: Connection) -> None:
         """Begin to look at the worker behind a connection. Never raises for want of something to look at."""
@@ -55,25 +58,31 @@ class Sampling:
         self.end()
 
     def events(self) -> Iterator[Counter]:
-        """Yield the counters that are due, at most twice a second: call it whenever the worker was heard."""
+        """Yield the counters that are due, at most twice a second: call it whenever the worker was heard.
+
+        Only those that were looked at again: looks may be seconds apart.
+        """
         now_s = time.monotonic()
         if self._sampler is None or now_s - self._said_s < EVENT_INTERVAL_S:
             return
         self._said_s = now_s
         latest = self._sampler.latest()
-        cpu_s = latest.get("cgroup_cpu_time_s", latest.get("cpu_time_s"))
-        if cpu_s is not None:
-            if self._cpu is not None:
-                share = (cpu_s - self._cpu[1]) / (now_s - self._cpu[0])
-                yield Counter(name="cpu", value=round(max(0.0, share), 3), unit="cpus")
-            self._cpu = (now_s, cpu_s)
-        for name, unit in (
-            ("memory_bytes", "bytes"),
-            ("gpu0_power_w", "w"),
-            ("gpu0_utilisation_percent", "%"),
-        ):
-            if name in latest:
-                yield Counter(name=name.rpartition("_")[0], value=latest[name], unit=unit)
+        time_name = "cgroup_cpu_time_s" if "cgroup_cpu_time_s" in latest else "cpu_time_s"
+        before = self._said.get(time_name)
+        if (cpu := self._news(latest, time_name)) is not None and before is not None:
+            share = (cpu.value - before.value) / ((cpu.t_ns - before.t_ns) / 1e9)
+            yield Counter(name="cpu", value=round(max(0.0, share), 3), unit="cpus")
+        for name, unit in _SAID.items():
+            if (found := self._news(latest, name)) is not None:
+                yield Counter(name=name.rpartition("_")[0], value=found.value, unit=unit)
+
+    def _news(self, latest: Mapping[str, Reading], name: str) -> Reading | None:
+        """Return a counter that was looked at since it was asked for last."""
+        found, before = latest.get(name), self._said.get(name)
+        if found is None or (before is not None and found.t_ns <= before.t_ns):
+            return None
+        self._said[name] = found
+        return found
 
 
 def save_samples(folder: Path, samples: Samples) -> str | None:
@@ -100,6 +109,25 @@ def save_samples(folder: Path, samples: Samples) -> str | None:
     return SAMPLES
 
 
+def said_columns(counters: Sequence[Counter]) -> SampleColumns | None:
+    """Return counters that were said as events as the trace takes them, None without any; names end in their units."""
+    import numpy as np
+
+    from mlbundle.trace.samples import SampleColumns
+
+    if not counters:
+        return None
+    endings = {unit: name.rpartition("_")[2] for name, unit in _SAID.items()}
+    said = [f"{counter.name}_{endings.get(counter.unit, counter.unit)}".rstrip("_") for counter in counters]
+    place = {name: number for number, name in enumerate(dict.fromkeys(said))}
+    return SampleColumns(
+        tuple(place),
+        np.array([place[name] for name in said], np.int64),
+        np.array([counter.t_ns for counter in counters], np.int64),
+        np.array([counter.value for counter in counters], np.float64),
+    )
+
+
 def sample_columns(samples: Samples) -> SampleColumns | None:
     """Return the samples as the trace takes them, None without any."""
     import numpy as np
@@ -119,16 +147,21 @@ def sample_columns(samples: Samples) -> SampleColumns | None:
 def resources(samples: Samples, phases: Sequence[tuple[str, int, int]] = ()) -> dict[str, Any]:
     """Return what a record says of the resources that a run used; `phases` are (name, begin, end) in ns.
 
-    `measure` is the same for the times in which the worker measured, all of them together. What could not be looked at
-    is left out; empty without samples.
+    `measure` is the same for the times in which the worker measured, all of them together. Where it profiled, that is
+    told as `profile` and is in nothing else: a run takes no more for being looked at. What could not be looked at is
+    left out; empty without samples.
     """
     if not samples.t_ns:
         return {}
     table = _Table(samples)
-    found = table.summary()
-    measured = [(begin, end) for name, begin, end in phases if name == "measure"]
-    if measured and (inside := table.summary(measured)):
-        found["measure"] = inside
+    times = {
+        name: sorted((begin, end) for each, begin, end in phases if each == name)
+        for name in ("measure", "profile")
+    }
+    found = table.summary(_beside(times["profile"]))
+    for name, intervals in times.items():
+        if intervals and (inside := table.summary(intervals)):
+            found[name] = inside
     found["sampling"] = {
         "samples": samples.looks,
         "interval_s": round(samples.interval_s, 3),
@@ -136,6 +169,15 @@ def resources(samples: Samples, phases: Sequence[tuple[str, int, int]] = ()) -> 
         "cpu_share": round(samples.cpu_s / samples.duration_s, 6) if samples.duration_s else 0.0,
     }
     return found
+
+
+def _beside(intervals: Sequence[tuple[int, int]]) -> list[tuple[int, int]] | None:
+    """Return the times between intervals, before and after them, in ns; None for all the time."""
+    if not intervals:
+        return None
+    begins = [0, *(end + 1 for _, end in intervals)]
+    ends = [*(begin - 1 for begin, _ in intervals), (1 << 63) - 1]
+    return list(zip(begins, ends, strict=True))
 
 
 class _Table:

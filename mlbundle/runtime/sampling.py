@@ -11,7 +11,7 @@ import time
 from array import array
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from mlbundle.runtime.sampling_perf import PerfCounters
 from mlbundle.runtime.sampling_sources import ControlGroup, PackageEnergy, ProcessTree
@@ -26,6 +26,13 @@ MOST_ROWS = 1 << 20
 _MOST_SHARE = 0.01
 _SMOOTHING = 0.2
 _STOP_TIMEOUT_S = 10.0
+
+
+class Reading(NamedTuple):
+    """A value of a counter, and when it was looked at, ns on CLOCK_MONOTONIC."""
+
+    t_ns: int
+    value: float
 
 
 class Source(Protocol):
@@ -82,7 +89,7 @@ class Sampler:
         self._sources = list(sources)
         self._samples = Samples(interval_s=max(interval_s, LEAST_INTERVAL_S))
         self._cost_s = 0.0
-        self._latest: dict[str, float] = {}
+        self._latest: dict[str, Reading] = {}
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
 
@@ -91,8 +98,8 @@ class Sampler:
         self._thread.start()
         return self
 
-    def latest(self) -> Mapping[str, float]:
-        """Return the newest value of each counter."""
+    def latest(self) -> Mapping[str, Reading]:
+        """Return the newest value of each counter, with its time."""
         return self._latest
 
     def stop(self) -> Samples:
@@ -127,7 +134,7 @@ class Sampler:
                     found.update(source.read())
         samples.looks += 1
         samples.add(t_ns, found)
-        self._latest = {**self._latest, **found}
+        self._latest = {**self._latest, **{name: Reading(t_ns, value) for name, value in found.items()}}
 
     def _adapt(self, cost_s: float) -> None:
         """Look less often when a look is dear or the rows become too many."""

@@ -39,7 +39,9 @@ class ProcessTree:
         self._proc = str(root / "proc")
         self._looks = 0
         self._most: dict[str, float] = {}
+        # Thread -> its context switches when it was seen last, and those of all threads that have ended.
         self._switches: dict[str, tuple[int, int]] = {}
+        self._ended = (0, 0)
 
     def read(self) -> Mapping[str, float]:
         """Return the counters; empty when the process is gone."""
@@ -109,18 +111,32 @@ class ProcessTree:
 
     def _context_switches(self, pids: list[int]) -> dict[str, float]:
         """Add up the context switches of all threads; those of threads that ended stay as they were seen last."""
+        alive: dict[str, int] = {}
         for pid in pids:
             with suppress(OSError):
-                for thread in self._threads(pid)[: _MOST_THREADS - len(self._switches)]:
-                    text = _read(f"{self._proc}/{pid}/task/{thread}/status")
-                    self._switches[thread] = (
-                        _after(text, b"\nvoluntary_ctxt_switches:"),
-                        _after(text, b"\nnonvoluntary_ctxt_switches:"),
-                    )
+                alive.update((thread, pid) for thread in self._threads(pid))
+        for thread in self._switches.keys() - alive.keys():
+            self._end(thread)
+        for thread, pid in list(alive.items())[:_MOST_THREADS]:
+            with suppress(OSError):
+                text = _read(f"{self._proc}/{pid}/task/{thread}/status")
+                found = (
+                    _after(text, b"\nvoluntary_ctxt_switches:"),
+                    _after(text, b"\nnonvoluntary_ctxt_switches:"),
+                )
+                # Fewer than before: the number has been given to another thread.
+                if found < self._switches.get(thread, (0, 0)):
+                    self._end(thread)
+                self._switches[thread] = found
+        pairs = (self._ended, *self._switches.values())
         return {
-            "context_switches_voluntary": float(sum(pair[0] for pair in self._switches.values())),
-            "context_switches_involuntary": float(sum(pair[1] for pair in self._switches.values())),
+            "context_switches_voluntary": float(sum(pair[0] for pair in pairs)),
+            "context_switches_involuntary": float(sum(pair[1] for pair in pairs)),
         }
+
+    def _end(self, thread: str) -> None:
+        voluntary, involuntary = self._switches.pop(thread)
+        self._ended = (self._ended[0] + voluntary, self._ended[1] + involuntary)
 
 
 class ControlGroup:

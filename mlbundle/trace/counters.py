@@ -15,22 +15,23 @@ if TYPE_CHECKING:
     from mlbundle.trace.perfetto import Process, TraceWriter
     from mlbundle.trace.samples import SampleColumns
 
-# Endings of names -> unit; the longest that fits counts.
+# Endings of names -> what is shown in their place, and the unit; the longest that fits counts.
 _UNITS = {
-    "_bytes": "bytes",
-    "_w": "W",
-    "_percent": "%",
-    "_c": "degrees C",
-    "_mhz": "MHz",
-    "_hz": "Hz",
-    "_bytes_per_s": "bytes/s",
+    "_bytes": ("", "bytes"),
+    "_w": ("", "W"),
+    "_percent": ("", "%"),
+    "_c": ("", "degrees C"),
+    "_mhz": ("_clock", "MHz"),
+    "_hz": ("", "Hz"),
+    "_bytes_per_s": ("", "bytes/s"),
+    "_cpus": ("", "CPUs"),
 }
 # Endings of counters that grow -> what their rate is called, and its unit.
 _RATES = {
     "cpu_time_s": ("cpu", "CPUs"),
     "time_s": ("share", "s/s"),
     "throttled_s": ("throttled", "s/s"),
-    "energy_j": ("power", "W"),
+    "_j": ("_power", "W"),
     "_count": ("", "/s"),
     **{ending: (ending, "/s") for ending in ("_minor", "_major", "_voluntary", "_involuntary", "_periods")},
 }
@@ -45,8 +46,8 @@ def write_counters(writer: TraceWriter, process: Process, samples: SampleColumns
     for rank, number in enumerate(by_name):
         rows = order[bounds[number] : bounds[number + 1]]
         rows = rows[(samples.t_ns[rows] >= 0) & np.isfinite(samples.value[rows])]
-        name, unit, is_rate = _shown(samples.strings[number])
-        # A GPU tells its power and its energy, which grows as fast.
+        name, unit, is_rate = shown_counter(samples.strings[number])
+        # No two tracks have one name, whatever a source calls its counters.
         name = f"{name} (of {samples.strings[number]})" if name in taken else name
         taken.add(name)
         track = writer.counter_track(name, process, unit=unit, rank=rank)
@@ -57,14 +58,15 @@ def write_counters(writer: TraceWriter, process: Process, samples: SampleColumns
     return written
 
 
-def _shown(name: str) -> tuple[str, str, bool]:
+def shown_counter(name: str) -> tuple[str, str, bool]:
     """Return name and unit of a counter as it is shown, and whether that is its rate."""
     for ending, (shown, unit) in _RATES.items():
         if name.endswith(ending):
             return (name.removesuffix(ending) + shown).strip("_") or name, unit, True
     for ending in sorted(_UNITS, key=len, reverse=True):
         if name.endswith(ending):
-            return name.removesuffix(ending), _UNITS[ending], False
+            shown, unit = _UNITS[ending]
+            return name.removesuffix(ending) + shown, unit, False
     return name, "", False
 
 

@@ -210,7 +210,7 @@ def test_what_a_name_does_not_say_the_type_does_and_levels_tell_passes_apart(tmp
 
 
 def test_samples_become_counters_and_what_only_grows_a_rate(tmp_path: Path, judge) -> None:
-    names = ("cpu_time_s", "memory_bytes", "gpu0_power_w", "rapl_package_energy_j", "page_faults_minor")
+    names = ("cpu_time_s", "memory_bytes", "gpu0_power_w", "energy_package_0_j", "page_faults_minor")
     rows = [
         (0, 0, 5.0), (1, 0, 1e6), (3, 0, 10.0),
         (0, 1_000_000_000, 5.5), (1, 1_000_000_000, 2e6), (2, 1_000_000_000, 70.5), (3, 2_000_000_000, 40.0),
@@ -225,13 +225,13 @@ def test_samples_become_counters_and_what_only_grows_a_rate(tmp_path: Path, judg
         "cpu": [(1_000_000_000, 0.5), (3_000_000_000, 1.5)],
         "memory": [(0, 1e6), (1_000_000_000, 2e6)],
         "gpu0_power": [(1_000_000_000, 70.5)],
-        "rapl_package_power": [(2_000_000_000, 15.0)],
+        "energy_package_0_power": [(2_000_000_000, 15.0)],
         "page_faults_minor": [(2_000_000_000, 2.0)],
     }
     assert summary.counter_values == 7
     units = trace.query("select name, unit from counter_track where unit is not null order by 1")
     assert {row["name"]: row["unit"] for row in units} == {
-        "cpu": "CPUs", "memory": "bytes", "gpu0_power": "W", "rapl_package_power": "W",
+        "cpu": "CPUs", "memory": "bytes", "gpu0_power": "W", "energy_package_0_power": "W",
             "page_faults_minor": "/s",
     }  # fmt: skip
     assert trace.losses() == {}
