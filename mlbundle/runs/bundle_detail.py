@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from mlbundle.bundle.reader import BundleReader
     from mlbundle.config import Settings
     from mlbundle.manifest.model import ModelManifest
+    from mlbundle.runs.network import Network
     from mlbundle.runs.shelf import BundleRow
 
 
@@ -51,7 +52,7 @@ class BundleDetail:
     pinned: tuple[str, ...] = ()
 
 
-def look_into(row: BundleRow, settings: Settings) -> BundleDetail:
+def look_into(row: BundleRow, settings: Settings, network: Network | None = None) -> BundleDetail:
     """Return what a bundle of the shelf holds; of one in a registry only the documents are fetched.
 
     Raises what opening it raises; a manifest on disk that has problems is no error.
@@ -60,7 +61,7 @@ def look_into(row: BundleRow, settings: Settings) -> BundleDetail:
         return _of_manifest(row)
     from mlbundle.runs.opening import open_reference
 
-    with open_reference(row.reference, settings, whole=False) as reader:
+    with open_reference(row.reference, settings, network, whole=False) as reader:
         return _of_reader(reader)
 
 
@@ -107,7 +108,7 @@ def _of_reader(reader: BundleReader) -> BundleDetail:
         text=reader.model_yaml.decode("utf-8", "replace"),
         path=None,
         model=loaded.value,
-        problems=tuple(str(problem) for problem in loaded.problems),
+        problems=tuple(str(problem) for problem in loaded.errors),
         files=tuple(HeldFile(f.path, f.size_bytes, f.sha256, kinds(f.layer)) for f in reader.files),
         digest=reader.manifest_digest,
         set_digest=reader.set_digest,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlbundle.errors import MlbundleError
+from mlbundle.errors import MlbundleError, UsageError
 from mlbundle.manifest.load import MODEL_FILE
 from mlbundle.resources import built_in_models, generated_models
 from mlbundle.runs.bundle_facts import BundleFacts, facts_of_manifest, facts_of_reader
@@ -22,11 +22,40 @@ if TYPE_CHECKING:
     Found = tuple[BundleRow, BundleFacts | None]
 
 BUNDLE_SUFFIX = ".mlb"
+REGISTRY_SCHEME = "oci://"
 MAX_FOUND = 2000
 """The most that is shown of one folder or one repository."""
 
+_SOURCE_HINT = "oci://HOST/REPOSITORY, and then --plain-http or --ca-file FILE if need be"
 _MAX_FOLDERS = 20_000
 _DEPTH = 4
+
+
+def parse_source(text: str) -> tuple[str, Network]:
+    """Return the place that a line names and how it is reached: `oci://HOST/NAME [--plain-http] [--ca-file FILE]`.
+
+    Raises UsageError for anything else behind the place.
+    """
+    import shlex
+
+    from mlbundle.runs.network import Network
+
+    if not text.startswith(REGISTRY_SCHEME):  # the name of a folder may hold anything
+        return text, Network()
+    try:
+        place, *options = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"{text!r}: {error}", hint=_SOURCE_HINT) from error
+    plain_http, ca_file = False, None
+    while options:
+        option = options.pop(0)
+        if option == "--plain-http":
+            plain_http = True
+        elif option == "--ca-file" and options:
+            ca_file = Path(options.pop(0)).expanduser()
+        else:
+            raise UsageError(f"{option!r} is not known here", hint=_SOURCE_HINT)
+    return place, Network(plain_http=plain_http, ca_file=ca_file)
 
 
 def built_in_rows() -> Iterator[Found]:

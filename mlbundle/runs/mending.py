@@ -168,10 +168,12 @@ def _environment(what: Mend, settings: Settings, report: Report) -> str:
 
 
 def _bundle(what: Mend, settings: Settings, report: Report, progress: Progress | None) -> str:
+    from mlbundle.runs.network import Network
     from mlbundle.runs.opening import bring
     from mlbundle.runs.references import resolve
 
-    entry = bring(resolve(what.source, settings), settings, report=report, progress=progress)
+    network = Network(plain_http=what.plain_http, ca_file=Path(what.ca_file) if what.ca_file else None)
+    entry = bring(resolve(what.source, settings), settings, network, report=report, progress=progress)
     return f"pulled {entry.reference}"
 
 

@@ -39,7 +39,7 @@ class Mend:
     """What would put something right: `command` is what a user would type, the other fields what `mending` needs.
 
     `framework`, `architecture` and `accelerator` say for what an image or an environment is; `source` where an image
-    or a bundle comes from, `stated` the digest that it must have.
+    or a bundle comes from, `stated` the digest that it must have, `plain_http` and `ca_file` how a registry is reached.
     """
 
     kind: Kind
@@ -51,6 +51,8 @@ class Mend:
     accelerator: str = ""
     source: str = ""
     stated: str | None = None
+    plain_http: bool = False
+    ca_file: str | None = None
 
 
 @dataclass(frozen=True)
@@ -266,7 +268,7 @@ def image_mend(
     from mlbundle.runtime.image_target import source_of
 
     what = f"{framework.name} --arch {here.architecture} --accelerator {accelerator}"
-    fields = {
+    fields: dict[str, Any] = {
         "framework": framework.name,
         "version": framework.version,
         "architecture": here.architecture,

@@ -13,7 +13,7 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
 from textual.worker import get_current_worker
 
-from mlbundle.errors import MlbundleError, UsageError
+from mlbundle.errors import IntegrityError, MlbundleError, UsageError
 from mlbundle_tui.screens.base import Section
 from mlbundle_tui.screens.dialogs import ask_choice, ask_text, confirm, show_error, show_text
 from mlbundle_tui.widgets.bundle_table import BundleTable
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from mlbundle.runs.bundle_detail import BundleDetail
     from mlbundle.runs.bundle_filter import BundleFilter
+    from mlbundle.runs.network import Network
     from mlbundle.runs.readiness import Here, Mend, Readiness
     from mlbundle.runs.shelf import BundleRow, Shelf
     from mlbundle_tui.context import Context
@@ -39,7 +40,6 @@ _TYPING_S = 0.12
 _MOVING_S = 0.08
 _THREE_PANES = 150
 _SORTS = ("name", "state", "task", "framework", "where", "size")
-_REGISTRY = "oci://"
 _CHANGES = frozenset({"mend", "remove", "editor"})
 
 
@@ -88,7 +88,7 @@ class BundlesSection(Section):
         self._working = "reading the library …"
         self._typing: Timer | None = None
         self._moving: Timer | None = None
-        self._sources: list[str] = []
+        self._sources: dict[str, Network] = {}
 
     # What is on the screen
 
@@ -157,6 +157,8 @@ class BundlesSection(Section):
         if self.pane.goes_on:
             return self.pane.command
         ready = self.table.judged(row.key)
+        if row.where == "registry" and self.tabs.tab == "overview":
+            return f"mlbundle pull {name}{_options(self._network(row))}"
         commands = {
             "manifest": f"mlbundle inspect {name}",
             "assets": f"mlbundle inspect {name} --files",
@@ -340,7 +342,7 @@ class BundlesSection(Section):
 
         if row.key not in self._details:
             try:
-                self._details[row.key] = look_into(row, self.context.settings)
+                self._details[row.key] = look_into(row, self.context.settings, self._network(row))
             except MlbundleError as error:
                 self._details[row.key] = error
         if tab == "history":
@@ -453,6 +455,10 @@ class BundlesSection(Section):
             hint = f"`mlbundle generate {row.reference}` makes a folder of it; o opens that folder here"
             show_error(self.app, UsageError(f"{row.name} is not made yet", hint=hint))
             return
+        if _options(self._network(row)):
+            hint = "p pulls it into the library: a run does not know how its registry is reached"
+            show_error(self.app, UsageError(f"{row.name} is not here yet", hint=hint))
+            return
         self.app.chosen = row.reference  # type: ignore[attr-defined]
         self.app.action_section("run")  # type: ignore[attr-defined]
 
@@ -462,7 +468,7 @@ class BundlesSection(Section):
         place = await ask_text(
             self.app,
             "Bundles of a folder or of a repository",
-            placeholder="a folder, or oci://HOST/REPOSITORY",
+            placeholder="a folder, or oci://HOST/REPOSITORY [--plain-http] [--ca-file FILE]",
             value=str(self.context.folder or ""),
         )
         if place is not None:
@@ -487,24 +493,29 @@ class BundlesSection(Section):
         self._tell(self._say, "")
         self._tell(self._query)
 
-    def _put_source(self, place: str, cancelled: Callable[[], bool]) -> int:
+    def _put_source(self, text: str, cancelled: Callable[[], bool]) -> int:
         """Put the bundles of a folder or a repository on the shelf; returns how many there are."""
         from pathlib import Path
 
-        from mlbundle.runs.bundle_sources import folder_rows, registry_rows
+        from mlbundle.runs.bundle_sources import REGISTRY_SCHEME, folder_rows, parse_source, registry_rows
 
         assert self._shelf is not None
-        if place.startswith(_REGISTRY):
-            rows = registry_rows(place, cancelled=cancelled)
+        place, network = parse_source(text)
+        if place.startswith(REGISTRY_SCHEME):
+            rows = registry_rows(place, network, cancelled)
         else:
             rows = folder_rows(Path(place).expanduser(), cancelled)
         count = 0
         for row, facts in rows:
             self._shelf.put([(row, facts)])
             count += 1
-        if count and place not in self._sources:
-            self._sources.append(place)
+        if count:
+            self._sources[place] = network
         return count
+
+    def _network(self, row: BundleRow) -> Network | None:
+        """Return how the registry of a bundle is reached."""
+        return next((way for place, way in self._sources.items() if row.reference.startswith(place)), None)
 
     def action_raw(self) -> None:
         """Show the manifest over the whole screen."""
@@ -543,7 +554,7 @@ class BundlesSection(Section):
         if self.pane.goes_on:
             self.notify("one thing at a time: x stops what goes on")
             return
-        mends = [_for_bundle(mend, row) for mend in ready.mends]
+        mends = [_for_bundle(mend, row, self._network(row)) for mend in ready.mends]
         if not mends:
             self.notify(
                 "nothing is missing here"
@@ -627,9 +638,14 @@ class BundlesSection(Section):
 
         with suppress(_Cancelled):
             try:
-                with open_reference(row.reference, self.context.settings, packed=True) as reader:
+                with open_reference(
+                    row.reference, self.context.settings, self._network(row), packed=True
+                ) as reader:
                     found = verify_reader(reader, progress)
             except MlbundleError as error:
+                entry = self._shelf.entry(row.key) if self._shelf is not None else None
+                if entry is not None and isinstance(error, IntegrityError):
+                    error.hint = entry.mending_hint
                 show_error(self.app, error)
             else:
                 lines = [
@@ -647,12 +663,24 @@ class BundlesSection(Section):
         self._tell(self._say, "")
 
 
-def _for_bundle(mend: Mend, row: BundleRow) -> Mend:
-    """Return a mend whose command is about this bundle: an environment is made by a run."""
-    if mend.kind != "environment":
-        return mend
-    command = f"mlbundle run {shlex.quote(row.reference)} --runtime process --framework {mend.framework}"
-    return replace(mend, command=command)
+def _for_bundle(mend: Mend, row: BundleRow, network: Network | None) -> Mend:
+    """Return a mend that is about this bundle: a run makes its environment, its registry is reached in its way."""
+    if mend.kind == "environment":
+        command = f"mlbundle run {shlex.quote(row.reference)} --runtime process --framework {mend.framework}"
+        return replace(mend, command=command)
+    if mend.kind == "bundle" and network is not None:
+        ca_file = None if network.ca_file is None else str(network.ca_file)
+        command = mend.command + _options(network)
+        return replace(mend, command=command, plain_http=network.plain_http, ca_file=ca_file)
+    return mend
+
+
+def _options(network: Network | None) -> str:
+    """Return the options that say how a registry is reached."""
+    if network is None:
+        return ""
+    file = f" --ca-file {shlex.quote(str(network.ca_file))}" if network.ca_file is not None else ""
+    return f"{' --plain-http' if network.plain_http else ''}{file}"
 
 
 class _Cancelled(Exception):
