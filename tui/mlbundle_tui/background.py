@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
@@ -41,5 +42,9 @@ async def in_background(function: Callable[P, R], *args: P.args, **kwargs: P.kwa
         with suppress(RuntimeError):  # the loop has ended: nobody waits
             loop.call_soon_threadsafe(settle, result, failure)
 
-    threading.Thread(target=call, name=getattr(function, "__name__", "work"), daemon=True).start()
+    # The context has the app, which what is called may ask to show something.
+    context = contextvars.copy_context()
+    threading.Thread(
+        target=context.run, args=(call,), name=getattr(function, "__name__", "work"), daemon=True
+    ).start()
     return await answer

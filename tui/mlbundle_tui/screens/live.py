@@ -154,6 +154,8 @@ class LiveRun(Section):
         width, height = event.size.width, event.size.height
         self.set_class(width < _NARROW or height < _LOW, "-small")
         self.set_class(width < _NARROW, "-thin")
+        for log in self.query(Log):
+            self.call_after_refresh(log.scroll_end, animate=False)
 
     def command_line(self) -> str:
         """Return the command that shows the same, or what came of it."""
