@@ -175,28 +175,37 @@ def _read(folder: Path, name: str, values: Mapping[str, Any]) -> ProfileFindings
         raise not_said("level")
     queries, plain_queries = count(values, "queries"), count(values, "unprofiled_queries", least=1)
     unprofiled = load_times(folder, f"{place}/{UNPROFILED}", plain_queries)
+    compared = _compared(queries or plain_queries, plain_queries, count(values, "batches", least=1))
     document: dict[str, Any] = {
         "level": level,
         "queries": queries,
+        "unprofiled_queries": plain_queries,
         "batch_size": count(values, "batch_size", least=1),
-        "unprofiled_p50_ns": _median(unprofiled),
+        "unprofiled_p50_ns": _median(unprofiled, compared),
         "layers": count(values, "layers"),
         "kernels": count(values, "kernels"),
         "notes": _notes(values.get("notes")),
         "facts": _facts(values.get("facts")),
     }
     if queries:
-        document["profiled_p50_ns"] = _median(load_times(folder, f"{place}/{LATENCIES}", queries))
+        document["profiled_p50_ns"] = _median(load_times(folder, f"{place}/{LATENCIES}", queries), compared)
+        document["compared_queries"] = compared
         document["ratio"] = document["profiled_p50_ns"] / max(1, document["unprofiled_p50_ns"])
     return ProfileFindings(place, number, level, document)
 
 
-def _median(times: Any) -> int:
+def _compared(queries: int, plain_queries: int, batches: int) -> int:
+    """Return how many queries of both loops, from the first on, are compared: the same ones, in whole rounds."""
+    both = min(queries, plain_queries)
+    return both - both % batches if both >= batches else both
+
+
+def _median(times: Any, first: int) -> int:
     from mlbundle.analysis.statistics import percentile, sorted_array
 
     if int(times.min()) < 0:
         raise not_said("latencies")
-    return int(percentile(sorted_array(times), 0.5))
+    return int(percentile(sorted_array(times[:first]), 0.5))
 
 
 def _notes(value: Any) -> list[str]:

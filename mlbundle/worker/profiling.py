@@ -55,6 +55,8 @@ MOST_SAMPLES = 16
 _PROGRESS_NS = 500_000_000
 # Of the time that the host waits: this process ends before it does.
 _PATIENCE = 0.75
+# A model may take as long to load as any pass gives it; only then is it known to hang.
+_LOADING_PATIENCE = 0.95
 _MOST_FACTS_BYTES = 64 << 10
 _STDERR = 2
 
@@ -74,7 +76,7 @@ def run(job: Job, emitter: Emitter, name: str) -> None:
 
 
 def _find(job: Job, level: str, watched: _Watched) -> _Findings:
-    watched.alive()
+    watched.loading()
     plain_session = Session(job)
     batches = _batches(plain_session, batch_size_of(job))
     with quiet_interpreter():
@@ -91,7 +93,7 @@ def _find(job: Job, level: str, watched: _Watched) -> _Findings:
                 hint="docs/tracing.md says how a predictor gets one",
             )
         )
-        return _Findings(unprofiled, [], Profile())
+        return _Findings(unprofiled, [], Profile(), len(batches))
     with _profilers_fault():
         return _profiled(job, profiler, unprofiled, watched)
 
@@ -104,11 +106,19 @@ class _Watched:
 
     def __init__(self, job: Job, emitter: Emitter) -> None:
         self.emitter = emitter
-        self._patience_s = max(0.1, _PATIENCE * job.limits.hang_timeout_s)
+        self._host_waits_s = job.limits.hang_timeout_s
+
+    def loading(self) -> None:
+        """Say that a model is loaded next, and watch from now on."""
+        self._say(_LOADING_PATIENCE, 0, None, None)
 
     def alive(self, done: int = 0, total: int | None = None, eta_s: float | None = None) -> None:
         """Say how many queries are done, and watch from now on."""
-        faulthandler.dump_traceback_later(self._patience_s, exit=True, file=_STDERR)
+        self._say(_PATIENCE, done, total, eta_s)
+
+    def _say(self, patience: float, done: int, total: int | None, eta_s: float | None) -> None:
+        wait_s = max(0.1, patience * self._host_waits_s)
+        faulthandler.dump_traceback_later(wait_s, exit=True, file=_STDERR)
         self.emitter.event(
             events.Progress(phase="profile", done=done, total=total, unit="queries", eta_s=eta_s)
         )
@@ -128,10 +138,15 @@ def _profilers_fault() -> Iterator[None]:
 
 
 class _Findings:
-    """Latencies without a profiler in ns, the queries with it, and what it saw."""
+    """Latencies without a profiler in ns, the queries with it, what it saw, and how many batches both went through.
 
-    def __init__(self, unprofiled_ns: Sequence[int], runs: Sequence[Run], profile: Profile) -> None:
-        self.unprofiled_ns, self.runs, self.profile = unprofiled_ns, runs, profile
+    Both loops begin with the first batch.
+    """
+
+    def __init__(
+        self, unprofiled_ns: Sequence[int], runs: Sequence[Run], profile: Profile, batches: int
+    ) -> None:
+        self.unprofiled_ns, self.runs, self.profile, self.batches = unprofiled_ns, runs, profile, batches
 
 
 def _profiler(job: Job, level: str) -> Profiler | None:
@@ -188,30 +203,32 @@ def _unprofiled(session: Session, batches: Sequence[Any], watched: _Watched) -> 
     def call(batch: Any) -> Any:
         return predict(handle, batch)
 
-    order = itertools.cycle(batches)
     watched.alive()
     with session.blamed():
-        wanted = _runs_for(_warm_up(call, order, watched))
-        runs = _timed(call, order, wanted, watched)
+        wanted = _runs_for(_warm_up(call, itertools.cycle(batches), watched))
+        runs = _timed(call, itertools.cycle(batches), wanted, watched)
     return [run.end_ns - run.start_ns for run in runs]
 
 
 def _profiled(job: Job, profiler: Profiler, unprofiled: Sequence[int], watched: _Watched) -> _Findings:
-    session = Session(job, profile=dict(profiler.settings()))
+    settings = dict(profiler.settings())
+    watched.loading()
+    session = Session(job, profile=settings)
+    watched.alive()
     profiler.attach(session.predictor, session.handle)
     watched.alive()
-    order = itertools.cycle(_batches(session, batch_size_of(job)))
+    batches = _batches(session, batch_size_of(job))
     call = profiler.caller(session.predictor.predict, session.handle)
     profile = Profile()
     with quiet_interpreter():
-        wanted = _runs_for(_warm_up(call, order, watched))
+        wanted = _runs_for(_warm_up(call, itertools.cycle(batches), watched))
         most = profiler.most_runs()
         wanted = wanted if most is None else min(wanted, int(most))
         if wanted < 1:
             raise bundle_error("profile-too-large", "one query makes more events than the profiler keeps")
         watched.alive()
         profiler.begin()
-        runs = _timed(call, order, wanted, watched)
+        runs = _timed(call, itertools.cycle(batches), wanted, watched)
         watched.alive(wanted, wanted)
         profiler.end()
     profiler.read(Runs(runs), profile)
@@ -219,7 +236,7 @@ def _profiled(job: Job, profiler: Profiler, unprofiled: Sequence[int], watched: 
     settle(profile, runs)
     profile.facts.setdefault("framework", facts_of(session.handle))
     session.close()
-    return _Findings(unprofiled, runs, profile)
+    return _Findings(unprofiled, runs, profile, len(batches))
 
 
 def _runs_for(latency_ns: int) -> int:
@@ -250,6 +267,7 @@ def _send(emitter: Emitter, name: str, found: _Findings, batch_size: int) -> Non
         "level": name.partition(":")[2],
         "queries": len(found.runs),
         "batch_size": batch_size,
+        "batches": found.batches,
         "unprofiled_queries": len(found.unprofiled_ns),
         "layers": profile.layers,
         "kernels": profile.kernels,

@@ -30,6 +30,7 @@ HONEST: dict[str, Any] = {
     "level": "framework",
     "queries": 3,
     "batch_size": 1,
+    "batches": 1,
     "unprofiled_queries": 2,
     "layers": 6,
     "kernels": 3,
@@ -99,7 +100,8 @@ def sent(tmp_path: Path) -> Sent:
 
 def test_an_honest_worker_is_believed(sent: Sent) -> None:
     found = sent.read()
-    assert (found["unprofiled_p50_ns"], found["profiled_p50_ns"]) == (7, 20)
+    # Of both the first two.
+    assert (found["unprofiled_p50_ns"], found["profiled_p50_ns"]) == (7, 10)
     assert found["facts"] == {"nodes": 2}
 
 
@@ -121,6 +123,8 @@ def test_an_honest_worker_is_believed(sent: Sent) -> None:
         {"queries": True},
         {"queries": 1 << 70},
         {"batch_size": 0},
+        {"batches": 0},
+        {"batches": None},
         {"unprofiled_queries": 0},
         {"unprofiled_queries": 3},
         {"layers": 5},
@@ -140,6 +144,26 @@ def test_an_honest_worker_is_believed(sent: Sent) -> None:
 def test_words_that_can_not_be_are_not_believed(sent: Sent, values: dict[str, Any]) -> None:
     with pytest.raises(ProtocolBroken):
         sent.read(**values)
+
+
+def test_the_ratio_is_of_the_same_queries_in_whole_rounds(sent: Sent) -> None:
+    # Samples of 10 and 90 ns in turn, twice as slow with the profiler, which saw fewer of them.
+    sent.times("unprofiled.npy", [10, 90, 90] * 3)
+    sent.times("latencies.npy", [20, 180, 180, 20, 20])
+    sent.table("layers", layers())
+    found = sent.read(queries=5, unprofiled_queries=9, batches=3)
+    assert (found["queries"], found["unprofiled_queries"], found["compared_queries"]) == (5, 9, 3)
+    assert (found["unprofiled_p50_ns"], found["profiled_p50_ns"], found["ratio"]) == (90, 180, 2.0)
+    # Less than a round of one of them: as many of the other.
+    sent.times("latencies.npy", [20, 180])
+    sent.table(
+        "layers",
+        {name: column[:4] for name, column in layers().items() if name != "strings"}
+        | {"strings": layers()["strings"]},
+    )
+    sent.table("kernels", kernels(run=[0, 1, 1]))
+    found = sent.read(queries=2, unprofiled_queries=9, batches=3, layers=4)
+    assert (found["compared_queries"], found["ratio"]) == (2, 2.0)
 
 
 def test_facts_of_any_size_and_depth_are_cut(sent: Sent) -> None:
