@@ -30,13 +30,8 @@ def _slowest(folder: Path) -> list[tuple[str, str]]:
     if layer is None:
         return []
     name = layer.original_name or layer.name
-    share = f"{100 * layer.share:.0f} % of the time of all layers"
-    return [
-        (
-            "slowest",
-            f"layer {name}  {layer.type}  p50 {units.duration(layer.p50_ns)}, {share}; see `mlbundle trace summary`",
-        )
-    ]
+    text = f"layer {name} ({layer.type}), p50 {units.duration(layer.p50_ns)} under the profiler"
+    return [("slowest", f"{text}; all of them: `mlbundle trace summary`")]
 
 
 def _seen(profile: Mapping[str, Any]) -> str:

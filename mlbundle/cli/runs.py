@@ -93,13 +93,13 @@ def _status(row: Mapping[str, Any]) -> str:
 
 
 @command.command("show")
-@click.argument("run", shell_complete=complete_run)
+@click.argument("run", default="latest", shell_complete=complete_run)
 @click.option("--environment", is_flag=True, help="Show on what it ran: software, machine, limits, warnings.")
 @output.format_options("table", "json")
 def show(run: str, environment: bool, output_format: str) -> None:
     """Show one RUN.
 
-    RUN is an id, the beginning of one, or `latest`.
+    RUN is an id, the beginning of one, or `latest`, which is the default.
     """
     from mlbundle.cli.record_table import show_record
     from mlbundle.cli.record_views import show_environment

@@ -52,7 +52,8 @@ def summary(run: str, shown: int, by: str | None, output_format: str) -> None:
         output.document(found.to_document())
         return
     if by is None:
-        output.records(found.rows, _STEPS, _step_cells, output_format=output_format)
+        if found.rows or output_format not in {"table", "markdown"}:
+            output.records(found.rows, _STEPS, _step_cells, output_format=output_format)
         # What programs read is one table: the layers are asked for with --by.
         if output_format in {"table", "markdown"}:
             _show_rest(found, shown, output_format)

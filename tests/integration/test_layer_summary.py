@@ -63,7 +63,7 @@ def test_tables_of_layers(cli: Cli, profiled: TracedRun) -> None:
     by_type = cli("trace", "summary", "--by", "type", env=profiled.env).stdout.splitlines()
     assert by_type[0].split() == ["type", "layers", "p50", "share"]
     assert len(by_type) == 2
-    shown = cli("runs", "show", "latest", env=profiled.env).stdout
+    shown = cli("runs", "show", env=profiled.env).stdout
     assert f"layer {slowest} " in next(line for line in shown.splitlines() if line.startswith("slowest"))
 
 
