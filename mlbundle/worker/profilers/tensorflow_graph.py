@@ -14,6 +14,8 @@ _CALLS_WITHOUT_A_NAME = re.compile(r"(?:Stateful)?PartitionedCall(?:_\d+)?$")
 # `while/body/_12/node`: which body, and a number.
 _BRANCH = re.compile(r"(?:[a-z]\w*/)?_\d+/")
 _OPTIMIZER = re.compile(r"(?:^|/)[A-Z]\w*(?:Optimizer|Folding|Remapper)/")
+# Nodes that do a part of what was written; one beside them, without this, does the rest and has the author's name.
+_PART = re.compile(r"(?:^|_)(?:Leaf|Internal)_\d+_")
 _ATTRIBUTES = ("transpose_a", "transpose_x", "adj_x")
 # What oneDNN's and the optimiser's operators have before the name of the author's.
 _PREFIXES = ("_", "Mkl", "Native", "PadWith", "Fused")
@@ -128,9 +130,12 @@ class Program:
         return None
 
     def _made_from(self, name: str) -> _Found | None:
-        """Return what the optimiser made a node from: `a/ArithmeticOptimizer/AddOpsRewrite_add` is of `a/add`."""
+        """Return what the optimiser made a node from: `a/ArithmeticOptimizer/AddOpsRewrite_add` is of `a/add`.
+
+        None for one that does only a part of it (`a/ArithmeticOptimizer/AddOpsRewrite_Leaf_1_add`).
+        """
         optimizer = _OPTIMIZER.search(name)
-        if optimizer is None:
+        if optimizer is None or _PART.search(name[optimizer.end() :][:200]):
             return None
         scope = name[: optimizer.start() + 1] if optimizer.start() else ""
         rest = name[optimizer.end() :]
