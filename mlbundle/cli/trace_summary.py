@@ -37,7 +37,7 @@ _SHOWN = 10
 )
 @output.format_options()
 def summary(run: str, shown: int, by: str | None, output_format: str) -> None:
-    """Show how often and how long each step ran, and which layers take the time.
+    """Show where the time went: steps, slowest layers, their types.
 
     RUN is the latest by default. Layers are those of the profile that looked least deep; times are medians over its
     queries, shares are of such a query, which the profiler makes longer. Steps of the accuracy pass run side by side

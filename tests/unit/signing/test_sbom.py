@@ -86,9 +86,10 @@ def test_our_own_locks_are_read() -> None:
     assert locks
     for lock in locks:
         names = {package.name for package in parse_lock(lock.read_text("utf-8"), where=str(lock))}
-        framework = lock.relative_to(ROOT / "containers").parts[0]
-        assert "numpy" in names
-        assert any(name.split("-")[0] == framework for name in names), lock
+        about = lock.relative_to(ROOT / "containers").parts[0]
+        # What LoadGen is compiled from is no environment to run in.
+        assert "numpy" in names or about == "loadgen"
+        assert any(about in name.split("-") for name in names) or about == "loadgen", lock
 
 
 def test_installed_debian_packages_are_listed() -> None:
