@@ -73,7 +73,7 @@ class LogsTab(RunTab):
         size = self._log.size_bytes()
         share = 100 * view.lines[-1].end / size if view.lines and size else 100
         looked = f'  "{self._wanted}"' if self._wanted else ""
-        self.query_one("#head", Static).update(f"{self._log.path}  {units.size(size)}  {share:.0f} %{looked}")
+        self.query_one("#head", Static).update(f"{units.size(size)}  {share:.0f} %{looked}  {self._log.path}")
 
     def action_search(self) -> None:
         """Enter what to look for."""

@@ -34,6 +34,6 @@ def show_json(app: App[Any], title: str, document: Any) -> None:
     from rich.syntax import Syntax
 
     text = json.dumps(document, indent=2, ensure_ascii=False)
-    theme = "ansi_dark" if app.current_theme.dark else "ansi_light"
-    shown = Syntax(text, "json", theme=theme, word_wrap=True, background_color="default")
+    shown = Syntax("", "json", theme="ansi_dark" if app.current_theme.dark else "ansi_light").highlight(text)
+    shown.style = ""  # the background is the dialog's
     show_text(app, title, shown, copied=text, large=True)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from textual.app import ComposeResult
+    from textual.timer import Timer
 
     from mlbundle.runs.catalog import RunPage
     from mlbundle_tui.context import Context
@@ -47,7 +48,7 @@ _SORTS = {
 _COLUMNS = (
     Column("mark", "", 1),
     Column("started", "started", 11, from_width=60),
-    Column("status", "status", 13),
+    Column("status", "status", 14),
     Column("model", "model", 14, flex=3),
     Column("framework", "framework", 14, flex=2, from_width=72),
     Column("scenario", "scenario", 13, from_width=86),
@@ -66,6 +67,7 @@ class RunsSection(Section):
     """All runs, newest first; those that go on stand above them."""
 
     name_of_section: ClassVar[str] = "runs"
+    AUTO_FOCUS = "#table"
     DEFAULT_CSS = """
     RunsSection #filter { display: none; height: 1; border: none; padding: 0 1; }
     RunsSection #filter.-shown { display: block; }
@@ -78,7 +80,7 @@ class RunsSection(Section):
     RunsSection.-wide #preview { display: block; width: 40; height: 1fr; border-left: solid $panel; }
     RunsSection #nothing { display: none; }
     RunsSection.-empty #nothing { display: block; }
-    RunsSection.-empty #table { display: none; }
+    RunsSection.-empty #table { height: 1; }
     """
     BINDINGS: ClassVar = [
         Binding("enter", "open", "Open", id="runs.open"),
@@ -101,9 +103,14 @@ class RunsSection(Section):
         super().__init__(context)
         self._going: list[dict[str, Any]] = []
         self._pages: dict[int, list[dict[str, Any]]] = {}
+        self._asked: set[int] = set()
+        self._generation = 0
+        self._taken_in = False
         self._total = 0
         self._text = ""
         self._column, self._descending = "started", True
+        self._could_stop = False
+        self._typing: Timer | None = None
 
     def body(self) -> ComposeResult:
         """Yield filter, table and what is known of the run under the cursor."""
@@ -118,9 +125,8 @@ class RunsSection(Section):
     def on_mount(self) -> None:
         """Show what the index knows, then take in what is new."""
         self.table.focus()
-        self._typing = self.set_timer(_TYPING_S, self._load_anew, pause=True)
         self._watching = self.set_interval(_REFRESH_S, self._watch, pause=True)
-        self._load(0, anew=True)
+        self._load_anew()
         self._take_in()
 
     def on_screen_resume(self) -> None:
@@ -148,6 +154,10 @@ class RunsSection(Section):
         going = self.run["status"] in run_words.GOING
         return f"mlbundle runs {'attach' if going else 'show'} {self.run['run_id']}"
 
+    def show_command(self) -> None:
+        """Show the command line in the line that it has."""
+        self.query_one("#command", Static).update(self.command_line(), layout=False)
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide what is not allowed, or means nothing for the run under the cursor."""
         if action == "remove":
@@ -168,7 +178,7 @@ class RunsSection(Section):
         rows = self._pages.get(page)
         if rows is None:
             if 0 <= number < len(self._going) + self._total:
-                self.call_later(self._load, page)
+                self._ask(page)
             return None
         return rows[place] if place < len(rows) else None
 
@@ -195,21 +205,30 @@ class RunsSection(Section):
         )
 
     def _load_anew(self) -> None:
-        self._load(0, anew=True)
+        self._load_first(None)
 
-    @work(thread=True, exclusive=True, group="runs-page")
-    def _load(self, page: int, anew: bool = False, keep: str | None = None) -> None:
-        """Read a page in a thread; `anew` forgets all others, `keep` is the run that the cursor shall stay on."""
+    def _load_first(self, keep: str | None) -> None:
+        """Forget all pages and read the first; the cursor goes to a run that it shall stay on, else to the first."""
+        self._asked = {0}
+        self._generation += 1
+        self._load(0, self._generation, keep)
+
+    def _ask(self, page: int) -> None:
+        """Read a page that came into sight, once."""
+        if page not in self._asked:
+            self._asked.add(page)
+            self._load(page, self._generation)
+
+    @work(thread=True, group="runs-page")
+    def _load(self, page: int, generation: int, keep: str | None = None) -> None:
+        """Read a page in a thread; what was asked for before something else was wanted is not shown."""
         from mlbundle.runs.catalog import search_runs
 
-        if page in self._pages and not anew:
-            return
-        sort = _SORTS[self._column][0]
         try:
             found = search_runs(
                 self.context.settings,
                 self._text,
-                sort=sort,
+                sort=_SORTS[self._column][0],
                 descending=self._descending,
                 offset=page * PAGE,
                 limit=PAGE,
@@ -218,21 +237,28 @@ class RunsSection(Section):
             show_error(self.app, error)
             return
         if not get_current_worker().is_cancelled:
-            self.app.call_from_thread(self._show, page, found, anew, keep)
+            self.app.call_from_thread(self._show, page, generation, found, keep)
 
-    def _show(self, page: int, found: RunPage, anew: bool, keep: str | None) -> None:
-        if anew:
+    def _show(self, page: int, generation: int, found: RunPage, keep: str | None) -> None:
+        if generation != self._generation:
+            return
+        if page == 0:
             self._pages.clear()
         while len(self._pages) >= _KEPT_PAGES:
-            self._pages.pop(next(iter(self._pages)))
+            oldest = next(iter(self._pages))
+            self._asked.discard(oldest)
+            del self._pages[oldest]
         self._pages[page], self._total = found.rows, found.total
+        if page:
+            self._show_table()
+            return
         ids = [row["run_id"] for row in [*self._going, *found.rows]]
-        cursor = ids.index(keep) if keep in ids and page == 0 else 0 if anew and keep is None else None
-        self._show_table(cursor)
+        self._show_table(ids.index(keep) if keep in ids else 0 if keep is None else None)
 
     def _show_table(self, cursor: int | None = None) -> None:
         count = len(self._going) + self._total
-        self.set_class(count == 0 and not self._text, "-empty")
+        # The index may be new: whether there are no runs is known when the folders were looked at.
+        self.set_class(self._taken_in and count == 0 and not self._text, "-empty")
         self.table.set_columns(self._titled())
         self.table.set_source(count, self._cells, cursor=cursor)
         self._show_chosen()
@@ -278,8 +304,9 @@ class RunsSection(Section):
     def _show_going(self, going: list[dict[str, Any]], *, ended: bool) -> None:
         keep = self.run["run_id"] if self.run is not None else None
         self._going = going
+        self._taken_in = True
         if ended:
-            self._load(0, anew=True, keep=keep)
+            self._load_first(keep or "")
         else:
             self.table.refresh()
             self._show_chosen()
@@ -306,10 +333,14 @@ class RunsSection(Section):
             self._sort_by(event.key)
 
     def _show_chosen(self) -> None:
-        self.query_one("#info", Static).update(self._info())
-        self.query_one("#preview", Static).update(self._preview())
+        # None of them changes its size, so nothing is laid out anew for a key.
+        self.query_one("#info", Static).update(self._info(), layout=False)
+        self.query_one("#preview", Static).update(self._preview(), layout=False)
         self.show_command()
-        self.refresh_bindings()
+        # The footer is made anew with the bindings: not for every key.
+        if self._could_stop != self._is_going():
+            self._could_stop = self._is_going()
+            self.refresh_bindings()
 
     def _info(self) -> Text:
         marks = marked_runs(self.app)
@@ -414,8 +445,9 @@ class RunsSection(Section):
     def on_input_changed(self, event: Input.Changed) -> None:
         """Search when nothing was typed for a moment."""
         self._text = event.value.strip()
-        self._typing.reset()
-        self._typing.resume()
+        if self._typing is not None:
+            self._typing.stop()
+        self._typing = self.set_timer(_TYPING_S, self._load_anew)
 
     def on_input_submitted(self) -> None:
         """Go back to the table."""
@@ -501,4 +533,4 @@ class RunsSection(Section):
         marks[:] = [run_id for run_id in marks if run_id not in removed]
         if removed:
             self.notify(f"removed {removed[0] if len(removed) == 1 else f'{len(removed)} runs'}")
-        self._load(self.table.cursor // PAGE if self.table.cursor >= PAGE else 0, anew=True, keep="")
+        self._load_first("")

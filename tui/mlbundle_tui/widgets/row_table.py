@@ -67,12 +67,12 @@ class RowTable(ScrollView, can_focus=True):
         Binding("down,j", "move(1)", "Down", show=False, id="table.down"),
         Binding("pageup", "move_page(-1)", "Page up", show=False, id="table.page_up"),
         Binding("pagedown", "move_page(1)", "Page down", show=False, id="table.page_down"),
-        Binding("home,g", "move_to_end(-1)", "First", show=False, id="table.first"),
-        Binding("end,G", "move_to_end(1)", "Last", show=False, id="table.last"),
+        Binding("home", "move_to_end(-1)", "First", show=False, id="table.first"),
+        Binding("end", "move_to_end(1)", "Last", show=False, id="table.last"),
         Binding("enter", "select", "Open", show=False, id="table.select"),
     ]
 
-    cursor: reactive[int] = reactive(0)
+    cursor: reactive[int] = reactive(0, repaint=False)
 
     class Highlighted(Message):
         """The cursor stands on another row."""

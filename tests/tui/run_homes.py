@@ -1,0 +1,146 @@
+"""Homes with runs that were never made, and an app over them whose keys are pressed."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mlbundle_tui.app import MlbundleApp
+from mlbundle_tui.context import Context, Launcher
+from support import ROOT
+
+from mlbundle.config import load_settings
+from mlbundle.worker.profilers.base import Profile
+
+GOLDEN: dict[str, Any] = json.loads((ROOT / "tests" / "golden" / "record-docker.json").read_text())
+WIDE, NORMAL, NARROW = (160, 45), (100, 30), (60, 24)
+
+
+class RunHome:
+    """Writes run folders as if runs had been made, each a second after the last."""
+
+    def __init__(self, home: Path) -> None:
+        self.folder = home / "data" / "runs"
+        self._count = 0
+
+    def add(self, name: str = "digits-cnn", **changes: Any) -> str:
+        """A run with latencies; `mean_ns` and members of the record may be given."""
+        run_id = f"20261121T0857{self._count:02}Z-{self._count:06x}"
+        self._count += 1
+        record = copy.deepcopy(GOLDEN)
+        mean_ns = changes.pop("mean_ns", 10_000.0)
+        record |= {"run_id": run_id, "started_at": f"2026-11-21T08:57:{self._count:02}.000Z"}
+        record["bundle"]["name"] = name
+        if record["result"] is not None:
+            record["result"]["latency_ns"]["trimmed_mean"] = mean_ns
+        record["environment"] |= changes.pop("environment", {})
+        record |= changes
+        path = self.folder / run_id
+        (path / "passes" / "01-measure").mkdir(parents=True)
+        np.save(path / "passes" / "01-measure" / "latencies.npy", np.full(200, int(mean_ns), np.int64))
+        (path / "record.json").write_text(json.dumps(record))
+        (path / "owner.lock").touch()
+        (path / "worker.log").write_text("".join(f"line {number}\n" for number in range(500)))
+        return run_id
+
+    def profile(self, run_id: str, layers: Mapping[str, int]) -> None:
+        """Add layers (name -> ns) and one kernel for each to a run."""
+        profile = Profile()
+        for run in range(3):
+            for index, (name, duration_ns) in enumerate(layers.items()):
+                times = {"run": run, "start_ns": 10_000 * run + 100 * index, "duration_ns": duration_ns}
+                kind = name.rstrip("0123456789")
+                profile.add_layer(index=index, name=name, type=kind, alloc_bytes=1024 * index, **times)
+                profile.add_kernel(layer_index=index, name=f"k_{kind}", kind="operator", **times)
+        (self.folder / run_id / "layers.npz").write_bytes(profile.layers_bytes())
+        (self.folder / run_id / "kernels.npz").write_bytes(profile.kernels_bytes())
+
+
+class RunsApp(MlbundleApp):
+    """The app, which begins with Runs: what Bundles looks at takes its time."""
+
+    CSS_PATH = str(Path(inspect.getfile(MlbundleApp)).with_name("app.tcss"))
+
+    def action_section(self, name: str) -> None:
+        super().action_section(name if self._made else "runs")
+
+
+Drive = Callable[[Any], Awaitable[None]]
+
+
+def drive(
+    what: Drive,
+    *,
+    size: tuple[int, int] = NORMAL,
+    readonly: bool = False,
+    launcher: Launcher | None = None,
+    theme: str = "dark",
+) -> None:
+    """Start the app over the home of the test, in the section Runs, and let `what` press its keys."""
+
+    async def main() -> None:
+        app = RunsApp(Context(load_settings(), launcher=launcher, readonly=readonly), theme=theme)
+        async with app.run_test(size=size) as pilot:
+            await settled(pilot)
+            await what(pilot)
+
+    asyncio.run(main())
+
+
+async def settled(pilot: Any) -> None:
+    """Wait until nothing is read any more."""
+    for _ in range(3):
+        await pilot.pause()
+        working = [
+            worker for worker in pilot.app.workers if worker.name != "trace" and not worker.is_finished
+        ]
+        if working and not any(
+            "confirm" in repr(worker) or worker.name == "action_remove" for worker in working
+        ):
+            await pilot.app.workers.wait_for_complete(working)
+    await pilot.pause()
+
+
+async def press(pilot: Any, *keys: str) -> None:
+    """Press keys, one after another, and wait for what they lead to."""
+    for key in keys:
+        await pilot.press(key)
+        await settled(pilot)
+
+
+async def enter_text(pilot: Any, text: str) -> None:
+    """Put a text into the line that has the focus, as pasting does, and wait until it was used."""
+    before = pilot.app.screen._typing
+    pilot.app.focused.value = text
+    await until(pilot, lambda: pilot.app.screen._typing not in {before, None})
+    await until(pilot, pilot.app.screen._typing._task.done)
+    await settled(pilot)
+
+
+async def until(pilot: Any, holds: Callable[[], bool]) -> None:
+    """Wait until something holds; the test fails where it never does."""
+    for _ in range(500):
+        if holds():
+            return
+        await pilot.pause(0.01)
+    raise AssertionError(f"it never came to that:\n{shown(pilot)}")
+
+
+def shown(pilot: Any) -> str:
+    """Return the text on the screen."""
+    lines = pilot.app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in strip) for strip in lines)
+
+
+def line_with(pilot: Any, text: str) -> str:
+    """Return the first line on the screen that holds a text; the test fails where there is none."""
+    for line in shown(pilot).splitlines():
+        if text in line:
+            return line
+    raise AssertionError(f"{text!r} is not on the screen:\n{shown(pilot)}")

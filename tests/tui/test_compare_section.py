@@ -1,0 +1,87 @@
+"""The section Compare: what differed first, then numbers; the runs that were marked, and no others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mlbundle_tui.marks import marked_runs
+from run_homes import NARROW, WIDE, RunHome, drive, line_with, press, shown, until
+
+from mlbundle.config import load_settings
+from mlbundle.runs.catalog import remove_run
+
+
+@pytest.fixture
+def runs(home: Path) -> RunHome:
+    return RunHome(home)
+
+
+def test_without_marks_it_says_what_to_press(runs: RunHome) -> None:
+    runs.add()
+
+    async def look(pilot) -> None:
+        await press(pilot, "4")
+        assert "press 3 for the runs" in shown(pilot)
+        await press(pilot, "a", "b", "u", "f5", "escape")
+        assert pilot.app.screen.name_of_section == "runs"
+        await press(pilot, "space", "4")
+        assert "press 3 for the runs" in shown(pilot)
+
+    drive(look)
+
+
+def test_what_differed_comes_before_the_numbers(runs: RunHome) -> None:
+    slow = runs.add(
+        "slow", mean_ns=30_000.0, framework={"name": "torch", "version": "2.0", "variant": "torch"}
+    )
+    fast = runs.add("fast", mean_ns=10_000.0)
+
+    async def look(pilot) -> None:
+        await press(pilot, "space", "space", "m")
+        await until(pilot, lambda: "numbers" in shown(pilot))
+        text = shown(pilot)
+        assert text.index("what differed") < text.index("2.0") < text.index("numbers") < text.index("x3.00")
+        assert "x1.00" in line_with(pilot, "x3.00")
+        assert f"mlbundle compare {fast} {slow}" in text
+        assert "reference" in line_with(pilot, fast)
+        assert "A fast" in text
+        assert any("\u2800" <= character <= "\u28ff" for character in text)
+        await press(pilot, "b")
+        await until(pilot, lambda: "x0.33" in shown(pilot))
+        assert marked_runs(pilot.app) == [slow, fast]
+        await pilot.resize_terminal(*NARROW)
+        await press(pilot)
+        assert "A slow" in shown(pilot)
+        await press(pilot, "u")
+        assert "press 3 for the runs" in shown(pilot)
+
+    drive(look, size=WIDE)
+
+
+def test_runs_that_are_the_same_differ_in_nothing(runs: RunHome) -> None:
+    for _ in range(3):
+        runs.add()
+
+    async def look(pilot) -> None:
+        await press(pilot, "space", "space", "space", "m")
+        await until(pilot, lambda: "nothing differed" in shown(pilot))
+        assert line_with(pilot, "x1.00").count("x1.00") == 3
+
+    drive(look, size=WIDE)
+
+
+def test_other_scenarios_have_no_ratio_and_a_removed_run_is_told(runs: RunHome) -> None:
+    first = runs.add(scenario={"name": "poisson", "options": {}})
+    runs.add()
+
+    async def look(pilot) -> None:
+        await press(pilot, "space", "space", "m")
+        await until(pilot, lambda: "no ratio for B: its scenario is poisson" in shown(pilot))
+        remove_run(load_settings(), first)
+        await press(pilot, "f5")
+        await until(pilot, lambda: "no run is called" in shown(pilot))
+        await press(pilot, "escape")
+        assert marked_runs(pilot.app) == []
+
+    drive(look, size=WIDE)

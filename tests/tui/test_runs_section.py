@@ -1,0 +1,264 @@
+"""The section Runs: listed, filtered, sorted, marked, opened, removed, with the keys of a user."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+from pathlib import Path
+
+import pytest
+from mlbundle_tui.marks import marked_runs
+from mlbundle_tui.screens.runs import PAGE
+from run_homes import GOLDEN, NARROW, NORMAL, WIDE, RunHome, drive, enter_text, line_with, press, shown, until
+
+
+@pytest.fixture
+def runs(home: Path) -> RunHome:
+    return RunHome(home)
+
+
+def rows(pilot) -> list[str]:
+    """The rows of the table on the screen, as texts."""
+    table = pilot.app.screen.table
+    lines = shown(pilot).splitlines()
+    top = table.region.y + 1
+    return [line for line in lines[top : top + table.count] if line.strip()]
+
+
+def test_an_empty_home_says_what_to_press(home: Path) -> None:
+    async def look(pilot) -> None:
+        assert "no runs yet" in shown(pilot)
+        assert "press 1" in shown(pilot)
+        assert "mlbundle runs list" in shown(pilot)
+        await press(pilot, "enter", "space", "m", "t", "y", "d", "s")
+        assert "no runs yet" in shown(pilot)
+
+    drive(look)
+
+
+def test_runs_are_listed_newest_first_with_a_word_for_their_status(runs: RunHome) -> None:
+    runs.add("old")
+    runs.add("wrong", validity={"valid": False, "reasons": ["x"]})
+    runs.add("broken", status="failed", result=None, error={"reference": "run-failed", "message": "no"})
+    runs.add("short", scenario={"name": "online", "options": {"quick": True}})
+
+    async def look(pilot) -> None:
+        found = rows(pilot)
+        for row, name, word in zip(
+            found,
+            ("short", "broken", "wrong", "old"),
+            ("quick", "failed", "invalid", "completed"),
+            strict=False,
+        ):
+            assert name in row
+            assert word in row
+        assert "4 runs" in shown(pilot)
+        assert "10.0 us" in line_with(pilot, "old")
+
+    drive(look)
+
+
+def test_any_size_shows_runs_or_nothing_but_does_not_break(runs: RunHome) -> None:
+    run_id = runs.add("[red]名前" + "あ" * 300 + "\u202e\u0007[/]" + "ש" * 190)
+
+    async def look(pilot) -> None:
+        assert run_id in shown(pilot)
+        assert "throughput" in shown(pilot)
+        for size in (NORMAL, NARROW, (40, 10), (20, 5), (1, 1), WIDE):
+            await pilot.resize_terminal(*size)
+            await press(pilot)
+            if size[0] >= NARROW[0]:
+                assert "[red]" in line_with(pilot, "completed")
+            await press(pilot, "enter", "right_square_bracket", "escape")
+        assert pilot.app.screen.run["run_id"] == run_id
+
+    drive(look, size=WIDE)
+
+
+def test_a_filter_is_searched_while_it_is_typed(runs: RunHome) -> None:
+    runs.add("resnet50")
+    runs.add("bert", framework={"name": "torch", "version": "2.0"})
+
+    async def look(pilot) -> None:
+        await press(pilot, "slash")
+        await enter_text(pilot, "model:res*")
+        assert [("resnet50" in row, "bert" in row) for row in rows(pilot)] == [(True, False)]
+        assert "1 run ·" in shown(pilot)
+        await enter_text(pilot, "nothing like it [b]")
+        assert "0 runs" in shown(pilot)
+        assert "esc shows all" in shown(pilot)
+        await press(pilot, "enter", "escape")
+        assert len(rows(pilot)) == 2
+        assert "filter" not in line_with(pilot, "2 runs")
+
+    drive(look)
+
+
+def test_sorting_goes_through_the_columns_and_turns_round(runs: RunHome) -> None:
+    runs.add("slow", mean_ns=30_000.0)
+    runs.add("fast", mean_ns=10_000.0)
+    runs.add("middle", mean_ns=20_000.0)
+
+    async def look(pilot) -> None:
+        def order() -> list[str]:
+            return [next(name for name in ("slow", "fast", "middle") if name in row) for row in rows(pilot)]
+
+        assert order() == ["middle", "fast", "slow"]
+        while "headline ↑" not in shown(pilot):
+            await press(pilot, "s")
+        assert order() == ["fast", "middle", "slow"]
+        await press(pilot, "o")
+        assert order() == ["slow", "middle", "fast"]
+        table = pilot.app.screen.table
+        await pilot.click(table, offset=(shown(pilot).splitlines()[table.region.y].index("model"), 0))
+        await press(pilot)
+        assert order() == ["fast", "middle", "slow"]
+
+    drive(look)
+
+
+def test_marked_runs_are_counted_and_compared(runs: RunHome) -> None:
+    made = [runs.add(f"m{number}") for number in range(8)]
+
+    async def look(pilot) -> None:
+        await press(pilot, "m")
+        assert marked_runs(pilot.app) == []
+        await press(pilot, "space", "space")
+        assert marked_runs(pilot.app) == [made[7], made[6]]
+        assert "2 marked" in shown(pilot)
+        assert "●" in line_with(pilot, "m7:")
+        assert f"mlbundle compare {made[7]} {made[6]}" in shown(pilot)
+        await press(pilot, "home", "space")
+        assert marked_runs(pilot.app) == [made[6]]
+        await press(pilot, "space", *["space"] * 6)
+        assert pilot.app.screen.name_of_section == "runs"
+        await press(pilot, "u")
+        assert marked_runs(pilot.app) == []
+        await press(pilot, "home", "space", "space", "m")
+        assert pilot.app.screen.name_of_section == "compare"
+
+    drive(look)
+
+
+def test_removing_asks_first_and_takes_what_is_marked(runs: RunHome) -> None:
+    keep, first, second = runs.add("keep"), runs.add("first"), runs.add("second")
+
+    async def look(pilot) -> None:
+        await press(pilot, "d")
+        assert f"Remove run {second} for good?" in shown(pilot)
+        await press(pilot, "n")
+        assert (runs.folder / second).is_dir()
+        await press(pilot, "space", "space", "d")
+        assert "Remove 2 runs for good?" in shown(pilot)
+        await press(pilot, "y")
+        await press(pilot)
+        assert sorted(path.name for path in runs.folder.iterdir()) == [keep]
+        assert marked_runs(pilot.app) == []
+        assert ["keep" in row for row in rows(pilot)] == [True]
+
+    drive(look)
+    assert not (runs.folder / first).exists()
+
+
+def test_readonly_removes_and_stops_nothing(runs: RunHome) -> None:
+    run_id = runs.add()
+
+    async def look(pilot) -> None:
+        await press(pilot, "d", "x")
+        assert "Remove" not in shown(pilot)
+        assert "Stop" not in shown(pilot)
+        assert (runs.folder / run_id).is_dir()
+
+    drive(look, readonly=True)
+
+
+def test_runs_that_go_on_stand_first_and_end_by_themselves(runs: RunHome) -> None:
+    runs.add("over")
+    going = runs.folder / "20261121T085800Z-aaaaaa"
+    going.mkdir()
+    events = [
+        {"kind": "log", "seq": 0, "t_ns": 1, "source": "host", "message": "busy:1.0.0"},
+        {"kind": "phase", "seq": 1, "t_ns": 2, "source": "host", "name": "measure", "state": "begun"},
+        {"kind": "progress", "seq": 2, "t_ns": 3, "source": "worker", "phase": "measure", "done": 4, "total": 8,
+         "unit": "queries"},
+    ]  # fmt: skip
+    (going / "events.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+
+    async def look(pilot) -> None:
+        first = rows(pilot)[0]
+        assert "busy" in first
+        assert "measure 50 %" in first
+        assert "1 going on" in shown(pilot)
+        assert f"mlbundle runs attach {going.name}" in shown(pilot)
+        record = GOLDEN | {"run_id": going.name, "bundle": GOLDEN["bundle"] | {"name": "busy"}}
+        (going / "record.json").write_text(json.dumps(record))
+        pilot.app.screen._watch()
+        await until(pilot, lambda: "going on" not in shown(pilot))
+        await until(pilot, lambda: "completed" in line_with(pilot, "busy"))
+
+    with (going / "owner.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        drive(look)
+
+
+def test_thousands_of_runs_are_read_as_they_come_into_sight(runs: RunHome, home: Path) -> None:
+    from mlbundle.runs.execute import DATABASE
+    from mlbundle.store.database import _COLUMNS, RunDatabase, _row
+
+    database = RunDatabase(home / "data" / DATABASE)
+    cells = [_row(GOLDEN | {"run_id": f"r{number:05}"}) for number in range(3 * PAGE)]
+    with database._open() as connection, connection:
+        connection.executemany(
+            f"INSERT INTO runs ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})",
+            [[row[name] for name in _COLUMNS] for row in cells],
+        )
+
+    async def look(pilot) -> None:
+        assert "1,500 runs" in shown(pilot)
+        assert "r01499" in shown(pilot)
+        await press(pilot, "end")
+        await until(pilot, lambda: pilot.app.screen.run is not None)
+        assert pilot.app.screen.run["run_id"] == "r00000"
+        await press(pilot, "home", *["pagedown"] * 3)
+        assert pilot.app.screen.run["run_id"] < "r01499"
+        pilot.app.screen.table.cursor = PAGE
+        await until(pilot, lambda: pilot.app.screen.run is not None)
+        assert pilot.app.screen.run["run_id"] == f"r{3 * PAGE - PAGE - 1:05}"
+
+    drive(look, size=WIDE)
+
+
+def test_a_database_that_breaks_is_a_dialog_and_not_the_end(runs: RunHome, home: Path) -> None:
+    run_id = runs.add()
+
+    async def look(pilot) -> None:
+        for path in (home / "data").glob("runs.sqlite*"):
+            path.unlink()
+        (home / "data" / "runs.sqlite").write_bytes(b"not a database" * 1000)
+        await press(pilot, "f5")
+        assert "database" in shown(pilot)
+        assert "what to do" in shown(pilot)
+        (home / "data" / "runs.sqlite").unlink()
+        await press(pilot, "escape", "f5")
+        assert pilot.app.screen.run["run_id"] == run_id
+
+    drive(look)
+
+
+def test_the_trace_is_offered_with_a_link(runs: RunHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    import gzip
+
+    monkeypatch.setenv("SSH_CONNECTION", "192.0.2.1 5 192.0.2.2 22")
+    monkeypatch.delenv("BROWSER", raising=False)
+    runs.add("none")
+    run_id = runs.add("traced")
+    (runs.folder / run_id / "trace.pftrace.gz").write_bytes(gzip.compress(b"\x0a\x00"))
+
+    async def look(pilot) -> None:
+        await press(pilot, "t")
+        await until(pilot, lambda: "http://127.0.0.1:" in shown(pilot))
+        assert "ssh -N -L" in shown(pilot)
+        await press(pilot, "escape", "down", "t")
+        assert "has no trace" in shown(pilot)
+
+    drive(look)
