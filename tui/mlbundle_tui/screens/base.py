@@ -10,6 +10,8 @@ from textual.containers import Container
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
+from mlbundle.manifest.problems import printable
+
 if TYPE_CHECKING:
     from textual.app import ComposeResult
     from textual.widget import Widget
@@ -65,7 +67,7 @@ class Section(Screen[None]):
 
     def show_command(self) -> None:
         """Show the command line anew; call it when what is chosen has changed."""
-        self.query_one("#command", Static).update(self.command_line())
+        self.query_one("#command", Static).update(printable(self.command_line()))
 
     def action_copy_command(self) -> None:
         """Copy the command line to the clipboard (OSC 52, over ssh as well)."""
