@@ -222,20 +222,19 @@ class BundlesSection(Section):
         self.table.show(self._shelf, wanted, self._sort)
         self._say()
         self._look()
+        self.workers.cancel_group(self, "read")
         if wanted.wants_manifests:
             self._read_all(wanted)
-        else:
-            self._judge_near()
         if not self.table.rows_shown:
             self.tabs.show("")
 
-    @work(thread=True, exclusive=True, group="judge")
     def _judge_near(self) -> None:
         """Find out what can run here of the bundles that are seen."""
-        worker = get_current_worker()
-        self._judge([row for row in self.table.near() if self.table.judged(row.key) is None], worker)
+        unknown = [row for row in self.table.near() if self.table.judged(row.key) is None]
+        if unknown:
+            self._judge(unknown)
 
-    @work(thread=True, exclusive=True, group="judge")
+    @work(thread=True, exclusive=True, group="read")
     def _read_all(self, wanted: BundleFilter) -> None:
         """Read what the filter asks for of every bundle; what fits is shown anew at the end."""
         worker, shelf = get_current_worker(), self._shelf
@@ -250,7 +249,6 @@ class BundlesSection(Section):
         self._tell(self._say, "")
         if changed and not worker.is_cancelled:
             self._tell(self._show_again)
-        self._judge([row for row in self.table.near() if self.table.judged(row.key) is None], worker)
 
     def _judge_all(self, wanted: BundleFilter, worker: Any) -> bool:
         """Note the state of every bundle that the rest of the filter lets through; whether any was unknown."""
@@ -271,10 +269,11 @@ class BundlesSection(Section):
             self._tell(self._say, f"looking what can run here: {offset:,} so far")
         return changed
 
-    def _judge(self, rows: list[BundleRow], worker: Any) -> None:
+    @work(thread=True, exclusive=True, group="judge")
+    def _judge(self, rows: list[BundleRow]) -> None:
         from mlbundle.runs.shelf_states import judge
 
-        shelf, here = self._shelf, self._here
+        worker, shelf, here = get_current_worker(), self._shelf, self._here
         if shelf is None or here is None:
             return
         for row in rows:
@@ -333,8 +332,7 @@ class BundlesSection(Section):
         row = self.table.chosen
         if row is not None:
             self._look_into(row, self.tabs.tab)
-            if any(self.table.judged(near.key) is None for near in self.table.near()):
-                self._judge_near()
+            self._judge_near()
 
     @work(thread=True, exclusive=True, group="look")
     def _look_into(self, row: BundleRow, tab: str) -> None:
