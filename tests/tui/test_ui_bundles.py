@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlbundle_tui.bundle_actions import edit
 from mlbundle_tui.context import Context
-from mlbundle_tui.screens import bundles as section
 from mlbundle_tui.screens.bundles import BundlesSection
 from mlbundle_tui.screens.dialogs import Dialog, TextDialog
 from mlbundle_tui.widgets.bundle_table import BundleTable
@@ -385,14 +385,14 @@ def test_an_editor_gets_the_file_or_a_copy(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("EDITOR", f"{editor} -f")
     file = tmp_path / "model.yml"
     file.write_text("of the folder\n")
-    section.edit(nullcontext, "of the bundle\n", None)
-    section.edit(nullcontext, "", file)
+    edit(nullcontext, "of the bundle\n", None)
+    edit(nullcontext, "", file)
     lines = heard.read_text().splitlines()
     assert (lines[0], lines[2], lines[3]) == ("of the bundle", "of the folder", str(file))
     assert not Path(lines[1]).exists()
     monkeypatch.setenv("EDITOR", "/nowhere/editor")
     with pytest.raises(ToolMissing):
-        section.edit(nullcontext, "", file)
+        edit(nullcontext, "", file)
 
 
 def test_a_library_that_can_not_be_read_is_told(home: Path) -> None:

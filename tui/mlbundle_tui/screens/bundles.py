@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import shlex
+import threading
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import on, work
 from textual.binding import Binding
 from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.widgets import Input, Static
-from textual.worker import get_current_worker
 
-from mlbundle.errors import IntegrityError, MlbundleError, UsageError
+from mlbundle.errors import IntegrityError, Interrupted, MlbundleError, UsageError
+from mlbundle_tui.background import in_background
+from mlbundle_tui.bundle_actions import edit, mend_for, network_options, verified_text
 from mlbundle_tui.screens.base import Section
 from mlbundle_tui.screens.dialogs import ask_choice, ask_text, confirm, show_error, show_text
 from mlbundle_tui.widgets.bundle_table import BundleTable
@@ -22,7 +23,6 @@ from mlbundle_tui.widgets.mending_pane import MendingPane
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from rich.console import RenderableType
     from textual.app import ComposeResult
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from mlbundle.runs.readiness import Here, Mend, Readiness
     from mlbundle.runs.shelf import BundleRow, Shelf
     from mlbundle_tui.context import Context
+
+    Cancelled = Callable[[], bool]
 
 _TYPING_S = 0.12
 _MOVING_S = 0.08
@@ -113,16 +115,11 @@ class BundlesSection(Section):
         """Begin to read; the table is there at once."""
         self.table.focus()
         self._say()
-        self._open()
+        self._start("open", self._open)
 
     def on_resize(self) -> None:
         """Show what can run here beside the tabs where there is room for it."""
         self.set_class(self.size.width >= _THREE_PANES, "-three")
-
-    def on_unmount(self) -> None:
-        """Close the database of the shelf."""
-        if self._shelf is not None:
-            self._shelf.close()
 
     @property
     def table(self) -> BundleTable:
@@ -158,7 +155,7 @@ class BundlesSection(Section):
             return self.pane.command
         ready = self.table.judged(row.key)
         if row.where == "registry" and self.tabs.tab == "overview":
-            return f"mlbundle pull {name}{_options(self._network(row))}"
+            return f"mlbundle pull {name}{network_options(self._network(row))}"
         commands = {
             "manifest": f"mlbundle inspect {name}",
             "assets": f"mlbundle inspect {name} --files",
@@ -186,33 +183,46 @@ class BundlesSection(Section):
         self.table.forget()
         if self._shelf is not None:
             self._shelf.forget_states()
-        self._open()
+        self._start("open", self._open)
 
-    @work(thread=True, exclusive=True, group="open")
-    def _open(self) -> None:
+    def _open(self, cancelled: Cancelled) -> None:
         """Open the shelf, put the built-in models on it, and take in the library."""
         from mlbundle.runs.bundle_sources import built_in_rows
         from mlbundle.runs.readiness import Here
         from mlbundle.runs.shelf import Shelf
 
-        worker = get_current_worker()
         try:
             shelf = self._shelf or Shelf(self.context.settings)
             self._shelf, self._here = shelf, self._here or Here(self.context.settings)
             shelf.put(built_in_rows())
-            self._tell(self._query)
+            self._tell(cancelled, self._query)
             if self.context.folder is not None:
-                self._put_source(str(self.context.folder), lambda: worker.is_cancelled)
-            if shelf.sync(lambda: worker.is_cancelled):
-                self._tell(self._query)
-        except MlbundleError as error:
-            show_error(self.app, error)
-        self._tell(self._say, "")
+                self._put_source(str(self.context.folder), cancelled)
+            if shelf.sync(cancelled):
+                self._tell(cancelled, self._query)
+        finally:
+            self._tell(cancelled, self._say, "")
 
-    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
+    def _start(self, group: str, work: Callable[..., None], *arguments: object) -> None:
+        """Do something in a thread of its own, in place of what goes on in its group; quitting does not wait for it.
+
+        `work` is called with a question first: whether it is still wanted.
+        """
+
+        async def run() -> None:
+            over = threading.Event()
+            try:
+                await in_background(work, over.is_set, *arguments)
+            finally:
+                over.set()
+
+        self.run_worker(run(), group=group, exclusive=True)
+
+    def _tell(self, cancelled: Cancelled, call: Callable[..., None], *arguments: object) -> None:
         """Do something in the event loop, from a thread."""
-        if not get_current_worker().is_cancelled and self.is_attached:
-            self.app.call_from_thread(call, *arguments)
+        with suppress(RuntimeError):  # the app has ended
+            if not cancelled() and self.is_attached:
+                self.app.call_from_thread(call, *arguments)
 
     def _query(self) -> None:
         """Show what fits the filter."""
@@ -224,7 +234,7 @@ class BundlesSection(Section):
         self._look()
         self.workers.cancel_group(self, "read")
         if wanted.wants_manifests:
-            self._read_all(wanted)
+            self._start("read", self._read_all, wanted)
         if not self.table.rows_shown:
             self.tabs.show("")
 
@@ -232,25 +242,23 @@ class BundlesSection(Section):
         """Find out what can run here of the bundles that are seen."""
         unknown = [row for row in self.table.near() if self.table.judged(row.key) is None]
         if unknown:
-            self._judge(unknown)
+            self._start("judge", self._judge, unknown)
 
-    @work(thread=True, exclusive=True, group="read")
-    def _read_all(self, wanted: BundleFilter) -> None:
+    def _read_all(self, cancelled: Cancelled, wanted: BundleFilter) -> None:
         """Read what the filter asks for of every bundle; what fits is shown anew at the end."""
-        worker, shelf = get_current_worker(), self._shelf
+        shelf, changed = self._shelf, False
         if shelf is None:
             return
-        changed = False
-        while not worker.is_cancelled and shelf.read_some(limit=50):
+        while not cancelled() and shelf.read_some(limit=50):
             changed = True
-            self._tell(self._say, f"reading manifests: {shelf.unread():,} to go")
+            self._tell(cancelled, self._say, f"reading manifests: {shelf.unread():,} to go")
         if wanted.wants_states:
-            changed = self._judge_all(wanted, worker) or changed
-        self._tell(self._say, "")
-        if changed and not worker.is_cancelled:
-            self._tell(self._show_again)
+            changed = self._judge_all(cancelled, wanted) or changed
+        self._tell(cancelled, self._say, "")
+        if changed:
+            self._tell(cancelled, self._show_again)
 
-    def _judge_all(self, wanted: BundleFilter, worker: Any) -> bool:
+    def _judge_all(self, cancelled: Cancelled, wanted: BundleFilter) -> bool:
         """Note the state of every bundle that the rest of the filter lets through; whether any was unknown."""
         from mlbundle.runs.shelf_states import judge
 
@@ -258,29 +266,28 @@ class BundlesSection(Section):
         assert shelf is not None
         assert here is not None
         rest, offset, changed = wanted.without_state(), 0, False
-        while not worker.is_cancelled and (page := shelf.page(rest, offset=offset)):
+        while not cancelled() and (page := shelf.page(rest, offset=offset)):
             offset += len(page)
             for row in page:
-                if worker.is_cancelled:
+                if cancelled():
                     break
                 if not row.state:
                     judge(row, shelf, here)
                     changed = True
-            self._tell(self._say, f"looking what can run here: {offset:,} so far")
+            self._tell(cancelled, self._say, f"looking what can run here: {offset:,} so far")
         return changed
 
-    @work(thread=True, exclusive=True, group="judge")
-    def _judge(self, rows: list[BundleRow]) -> None:
+    def _judge(self, cancelled: Cancelled, rows: list[BundleRow]) -> None:
         from mlbundle.runs.shelf_states import judge
 
-        worker, shelf, here = get_current_worker(), self._shelf, self._here
+        shelf, here = self._shelf, self._here
         if shelf is None or here is None:
             return
         for row in rows:
-            if worker.is_cancelled:
+            if cancelled():
                 return
             ready = judge(row, shelf, here)
-            self._tell(self._judged, shelf.row(row.key) or row, ready)
+            self._tell(cancelled, self._judged, shelf.row(row.key) or row, ready)
 
     def _judged(self, row: BundleRow, ready: Readiness) -> None:
         self.table.note(row, ready)
@@ -331,11 +338,10 @@ class BundlesSection(Section):
         self._show_tab(from_top=True)
         row = self.table.chosen
         if row is not None:
-            self._look_into(row, self.tabs.tab)
+            self._start("look", self._look_into, row, self.tabs.tab)
             self._judge_near()
 
-    @work(thread=True, exclusive=True, group="look")
-    def _look_into(self, row: BundleRow, tab: str) -> None:
+    def _look_into(self, cancelled: Cancelled, row: BundleRow, tab: str) -> None:
         from mlbundle.runs.bundle_detail import look_into
 
         if row.key not in self._details:
@@ -345,7 +351,7 @@ class BundlesSection(Section):
                 self._details[row.key] = error
         if tab == "history":
             self._history = self._runs_of(row)
-        self._tell(self._show_if_chosen, row.key)
+        self._tell(cancelled, self._show_if_chosen, row.key)
 
     def _runs_of(self, row: BundleRow) -> list[dict[str, Any]]:
         from glob import escape
@@ -353,11 +359,7 @@ class BundlesSection(Section):
         from mlbundle.runs.execute import DATABASE
         from mlbundle.store.database import RunDatabase
 
-        try:
-            return RunDatabase(self.context.settings.data_dir / DATABASE).rows(model=escape(row.name))
-        except MlbundleError as error:
-            show_error(self.app, error)
-            return []
+        return RunDatabase(self.context.settings.data_dir / DATABASE).rows(model=escape(row.name))
 
     def _show_if_chosen(self, key: str) -> None:
         row = self.table.chosen
@@ -453,7 +455,7 @@ class BundlesSection(Section):
             hint = f"`mlbundle generate {row.reference}` makes a folder of it; o opens that folder here"
             show_error(self.app, UsageError(f"{row.name} is not made yet", hint=hint))
             return
-        if _options(self._network(row)):
+        if network_options(self._network(row)):
             hint = "p pulls it into the library: a run does not know how its registry is reached"
             show_error(self.app, UsageError(f"{row.name} is not here yet", hint=hint))
             return
@@ -471,27 +473,18 @@ class BundlesSection(Section):
         )
         if place is not None:
             self._say(f"looking into {place} …")
-            self._add_source(place)
+            self._start("source", self._add_source, place)
 
-    @work(thread=True, exclusive=True, group="source")
-    def _add_source(self, place: str) -> None:
-        worker = get_current_worker()
+    def _add_source(self, cancelled: Cancelled, place: str) -> None:
         try:
-            count = self._put_source(place, lambda: worker.is_cancelled)
-        except MlbundleError as error:
-            show_error(self.app, error)
-        else:
-            if not count:
-                show_error(
-                    self.app,
-                    UsageError(
-                        f"there is no bundle in {place}", hint="a folder with model.yml, or .mlb files"
-                    ),
-                )
-        self._tell(self._say, "")
-        self._tell(self._query)
+            if not self._put_source(place, cancelled) and not cancelled():
+                hint = "a bundle is a folder with model.yml, or a file that ends with .mlb"
+                raise UsageError(f"there is no bundle in {place}", hint=hint)
+        finally:
+            self._tell(cancelled, self._say, "")
+            self._tell(cancelled, self._query)
 
-    def _put_source(self, text: str, cancelled: Callable[[], bool]) -> int:
+    def _put_source(self, text: str, cancelled: Cancelled) -> int:
         """Put the bundles of a folder or a repository on the shelf; returns how many there are."""
         from pathlib import Path
 
@@ -552,7 +545,7 @@ class BundlesSection(Section):
         if self.pane.goes_on:
             self.notify("one thing at a time: x stops what goes on")
             return
-        mends = [_for_bundle(mend, row, self._network(row)) for mend in ready.mends]
+        mends = [mend_for(mend, row, self._network(row)) for mend in ready.mends]
         if not mends:
             self.notify(
                 "nothing is missing here"
@@ -574,8 +567,6 @@ class BundlesSection(Section):
 
     @on(MendingPane.Ended)
     def _ended(self, event: MendingPane.Ended) -> None:
-        from mlbundle.errors import Interrupted
-
         self.refresh_bindings()
         if event.error is not None and not isinstance(event.error, Interrupted):
             show_error(self.app, event.error)
@@ -617,98 +608,25 @@ class BundlesSection(Section):
             )
             return
         self._say(f"verifying {row.name} …")
-        self._verify(row)
+        self._start("verify", self._verify, row)
 
-    @work(thread=True, exclusive=True, group="verify")
-    def _verify(self, row: BundleRow) -> None:
-        from mlbundle.bundle.verify import verify_reader
-        from mlbundle.cli import units
-        from mlbundle.runs.opening import open_reference
-
-        worker, told = get_current_worker(), [self.context.clock()]
+    def _verify(self, cancelled: Cancelled, row: BundleRow) -> None:
+        told = [self.context.clock()]
 
         def progress(done: int, total: int) -> None:
-            if worker.is_cancelled:
-                raise _Cancelled
+            if cancelled():
+                raise Interrupted("stopped")
             if self.context.clock() - told[0] >= 1:
                 told[0] = self.context.clock()
-                self._tell(self._say, f"verifying {row.name}: {100 * done // max(total, 1)} %")
+                self._tell(cancelled, self._say, f"verifying {row.name}: {100 * done // max(total, 1)} %")
 
-        with suppress(_Cancelled):
-            try:
-                with open_reference(
-                    row.reference, self.context.settings, self._network(row), packed=True
-                ) as reader:
-                    found = verify_reader(reader, progress)
-            except MlbundleError as error:
-                entry = self._shelf.entry(row.key) if self._shelf is not None else None
-                if entry is not None and isinstance(error, IntegrityError):
-                    error.hint = entry.mending_hint
-                show_error(self.app, error)
-            else:
-                lines = [
-                    f"every byte of {found.name} {found.version} is what it should be",
-                    "",
-                    f"{len(found.files)} files, {units.size(found.size_bytes)}",
-                    f"manifest {found.manifest_digest}",
-                    f"set      {found.set_digest}",
-                    *(f"image    {image}" for image in found.images),
-                    *(f"attached {kind}" for kind in found.referrers),
-                    "",
-                    f"$ mlbundle verify {shlex.quote(row.reference)}",
-                ]
-                show_text(self.app, "verified", "\n".join(lines))
-        self._tell(self._say, "")
-
-
-def _for_bundle(mend: Mend, row: BundleRow, network: Network | None) -> Mend:
-    """Return a mend that is about this bundle: a run makes its environment, its registry is reached in its way."""
-    if mend.kind == "environment":
-        command = f"mlbundle run {shlex.quote(row.reference)} --runtime process --framework {mend.framework}"
-        return replace(mend, command=command)
-    if mend.kind == "bundle" and network is not None:
-        ca_file = None if network.ca_file is None else str(network.ca_file)
-        command = mend.command + _options(network)
-        return replace(mend, command=command, plain_http=network.plain_http, ca_file=ca_file)
-    return mend
-
-
-def _options(network: Network | None) -> str:
-    """Return the options that say how a registry is reached."""
-    if network is None:
-        return ""
-    file = f" --ca-file {shlex.quote(str(network.ca_file))}" if network.ca_file is not None else ""
-    return f"{' --plain-http' if network.plain_http else ''}{file}"
-
-
-class _Cancelled(Exception):
-    """The user has gone on to something else."""
-
-
-def edit(suspend: Callable[[], Any], text: str, path: Path | None) -> None:
-    """Open a file, or else a copy of `text`, in $VISUAL, $EDITOR or vi. Raises ToolMissing, UsageError."""
-    import os
-    import subprocess
-    import tempfile
-    from pathlib import Path
-
-    from textual.app import SuspendNotSupported
-
-    from mlbundle.errors import ToolMissing
-
-    command = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
-    with tempfile.TemporaryDirectory(prefix="mlbundle-edit-") as folder:
-        if path is None:
-            path = Path(folder) / "model.yml"
-            path.write_text(text, "utf-8")
         try:
-            with suspend():
-                subprocess.run([*command, str(path)], check=False)
-        except OSError as error:
-            raise ToolMissing(
-                f"the editor can't be started: {error}", hint="set EDITOR to one that is installed"
-            ) from error
-        except SuspendNotSupported as error:
-            raise UsageError(
-                "this terminal can't be handed to an editor", hint=f"open {path} yourself"
-            ) from error
+            text = verified_text(row, self.context.settings, self._network(row), progress)
+            self._tell(cancelled, show_text, self.app, "verified", text)
+        except IntegrityError as error:
+            entry = self._shelf.entry(row.key) if self._shelf is not None else None
+            if entry is not None:
+                error.hint = entry.mending_hint
+            raise
+        finally:
+            self._tell(cancelled, self._say, "")
