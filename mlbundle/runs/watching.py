@@ -81,7 +81,8 @@ class _PhaseTimes:
 class RunView:
     """Takes the events of a run in order. Times are seconds since the first event.
 
-    `expected` are the phases to come (see `expected_phases`). `lines` are those that nobody has taken yet.
+    `expected` are the phases to come (see `expected_phases`). `over` is set by the last event, or by who knows that
+    none will come. `lines` are those that nobody has taken yet.
     """
 
     expected: Sequence[str] = PHASES
@@ -89,6 +90,7 @@ class RunView:
     waiting: bool = False
     failed: Failed | None = None
     ended: End | None = None
+    over: bool = False
     window: Window | None = None
     queries: int = 0
     windows: list[WindowPoint] = field(default_factory=list)
@@ -131,10 +133,14 @@ class RunView:
         else:
             self._take_other(event)
 
+    def end(self) -> None:
+        """Take it that no event will come any more."""
+        self.over, self.waiting, self._current = True, False, ""
+
     def phases(self) -> list[PhaseView]:
         """Return the phases in their order: those that were as they came, then those to come."""
         seen = list(self._phases)
-        if self.ended is None:
+        if not self.over:
             seen += [name for name in self.expected if name not in self._phases]
         return [self._view(name) for name in seen]
 
@@ -185,8 +191,7 @@ class RunView:
             self._say(event, "error", event.message)
         elif isinstance(event, End):
             self.ended = event
-            self.waiting = False
-            self._current = ""
+            self.end()
             self._say(event, "phase", event.status)
 
     def _times(self, name: str) -> _PhaseTimes:
@@ -202,7 +207,7 @@ class RunView:
         times = self._phases.get(name)
         if times is None:
             return PhaseView(name, "to come")
-        going_on = times.begun_ns is not None and self.ended is None
+        going_on = times.begun_ns is not None and not self.over
         open_ns = max(0, self.last_ns - times.begun_ns) if times.begun_ns is not None else 0
         seconds = (times.total_ns + open_ns) / 1e9
         if not going_on:

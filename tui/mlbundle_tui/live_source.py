@@ -68,14 +68,15 @@ class LiveSource:
             self._job = _read_job(self._settings, self._run_id)
             self.view.expected = expected_phases(self._job)
         self._take_events()
-        ended = self.view.ended is not None
+        if not driven:
+            self.view.end()
         return Seen(
             view=self.view,
             job=self._job,
             driven=driven,
-            over=ended or not driven,
-            place=self._queue_place() if self.view.waiting and driven else None,
-            since_s=0.0 if ended or not driven else self._clock() - self._heard_s,
+            over=self.view.over,
+            place=self._queue_place() if self.view.waiting else None,
+            since_s=0.0 if self.view.over else self._clock() - self._heard_s,
             log=self._last_lines() if self.wants_log else None,
         )
 

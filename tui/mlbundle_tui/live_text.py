@@ -86,7 +86,8 @@ def outcome(seen: Seen, record: Mapping[str, Any] | None) -> tuple[str, str]:
         status = "its process has died" if seen.view.ended is None else seen.view.ended.status
         return status, ""
     if record["status"] != "completed":
-        return str(record["status"]), str((record.get("error") or {}).get("message") or "")
+        reasons = (record.get("validity") or {}).get("reasons") or ()
+        return str(record["status"]), str((record.get("error") or {}).get("message") or "; ".join(reasons))
     try:
         require_good(record)
     except CheckFailed as error:

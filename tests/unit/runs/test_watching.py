@@ -70,6 +70,13 @@ def test_a_run_that_fails_in_a_phase_has_nothing_to_come() -> None:
     assert view.take_lines() == []
 
 
+def test_a_run_whose_process_dies_says_nothing_of_it() -> None:
+    view = watch(Phase(name="load", t_ns=S), expected=("load", "measure"))
+    view.end()
+    assert [(phase.name, phase.state) for phase in view.phases()] == [("load", "broken off")]
+    assert view.ended is None
+
+
 def test_a_run_that_waits() -> None:
     view = watch(Phase(name="image", t_ns=1), Phase(name="image", state="done", t_ns=2))
     view.take(Warned(reference=MACHINE_BUSY, message="waiting", t_ns=3))
