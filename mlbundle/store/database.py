@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +106,7 @@ _COLUMNS = (
 )  # fmt: skip
 ROW_COLUMNS = tuple(name for name in _COLUMNS if name != "record")
 _BUSY_TIMEOUT_S = 30.0
+_BUSY_STEP_S = 0.01
 
 
 class RunDatabase:
@@ -197,7 +199,7 @@ class RunDatabase:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S)) as connection:
-                connection.execute("PRAGMA journal_mode=WAL")
+                _use_wal(connection)
                 _migrate(connection, self._path)
                 yield connection
         except sqlite3.Error as error:
@@ -208,6 +210,19 @@ class RunDatabase:
             ) from error
         except OSError as error:
             raise storage_failed(error, self._path) from error
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Change to WAL. SQLite does not wait for that: who writes a new index at this moment is waited for here."""
+    deadline = time.monotonic() + _BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_BUSY_STEP_S)
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,18 @@ def test_several_processes_write_at_once_from_the_first_moment(tmp_path: Path) -
         worker.join()
     assert [worker.exitcode for worker in workers] == [0, 0, 0, 0]
     assert len(RunDatabase(path).rows(limit=1000)) == 80
+
+
+def test_a_new_index_that_another_writes_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "runs.sqlite"
+    other = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+    other.execute("CREATE TABLE notes (text TEXT)")
+    other.execute("BEGIN EXCLUSIVE")
+    release = threading.Timer(0.1, other.execute, ["COMMIT"])
+    release.start()
+    assert RunDatabase(path).rows() == []
+    release.join()
+    other.close()
 
 
 def test_a_newer_database_is_refused(tmp_path: Path) -> None:
