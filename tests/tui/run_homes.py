@@ -87,6 +87,7 @@ def drive(
     async def main() -> None:
         app = RunsApp(Context(load_settings(), launcher=launcher, readonly=readonly), theme=theme)
         async with app.run_test(size=size) as pilot:
+            await until(pilot, lambda: pilot.app.screen._taken_in and bool(pilot.app.screen._pages))
             await settled(pilot)
             await what(pilot)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -31,9 +32,9 @@ def test_the_verdict_comes_first_then_the_numbers_then_what_ran(runs: RunHome) -
         ]
         assert places == sorted(places)
         assert "what to do: --duration" in text
-        assert "0.0 us" in line_with(pilot, "trimmed mean 1")
+        assert re.search(r"trimmed mean +10\.0 us", text)
         assert GOLDEN["image"]["ref"] in text
-        assert GOLDEN["bundle"]["manifest_digest"] in text
+        assert GOLDEN["bundle"]["manifest_digest"][:40] in text
         assert f"mlbundle run {GOLDEN['bundle']['name']}" in text  # the command that repeats it
         await press(pilot, "y")
         assert f"record of {run_id}" in shown(pilot)
@@ -179,7 +180,7 @@ def test_a_log_is_read_and_searched(runs: RunHome) -> None:
         await press(pilot, "slash")
         pilot.app.focused.value = "[nothing] like it"
         await press(pilot, "enter")
-        await until(pilot, lambda: "nothing holds '[nothing]" in shown(pilot))
+        await until(pilot, lambda: view.found is None)
         log.write_text("\x1b[31mnew\x1b[0m [b]text\n")
         await press(pilot, "f5")
         await until(pilot, lambda: "new [b]text" in shown(pilot))

@@ -50,7 +50,8 @@ class FilesTab(RunTab):
         """Show them."""
         self._files = found
         size = units.size(sum(file.size_bytes for file in found))
-        self.query_one("#head", Static).update(f"{self.run.folder}  {len(found)} files, {size}")
+        text = f"{len(found)} files, {size}  {self.run.folder}"
+        self.query_one("#head", Static).update(Text(text, no_wrap=True, overflow="ellipsis"))
         rows = [(file.name, units.size(file.size_bytes), (file.kind, "dim")) for file in found]
         self.query_one(RowTable).set_rows(rows)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from rich.text import Text
 from textual import work
 from textual.binding import Binding
 from textual.widgets import Input, Static
@@ -42,7 +43,7 @@ class LogsTab(RunTab):
 
     def inside(self) -> ComposeResult:
         """Yield where one is, the search, and the log."""
-        yield Static("", id="head", markup=False)
+        yield Static("", id="head", classes="-line", markup=False)
         yield Input(placeholder="search, enter finds the next one", compact=True)
         yield LogView(self._log)
 
@@ -73,7 +74,8 @@ class LogsTab(RunTab):
         size = self._log.size_bytes()
         share = 100 * view.lines[-1].end / size if view.lines and size else 100
         looked = f'  "{self._wanted}"' if self._wanted else ""
-        self.query_one("#head", Static).update(f"{units.size(size)}  {share:.0f} %{looked}  {self._log.path}")
+        text = f"{units.size(size)}  {share:.0f} %{looked}  {self._log.path}"
+        self.query_one("#head", Static).update(Text(text, no_wrap=True, overflow="ellipsis"), layout=False)
 
     def action_search(self) -> None:
         """Enter what to look for."""
