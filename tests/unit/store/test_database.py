@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -70,16 +71,18 @@ def test_several_processes_write_at_once_from_the_first_moment(tmp_path: Path) -
     assert len(RunDatabase(path).rows(limit=1000)) == 80
 
 
-def test_a_new_index_that_another_writes_is_waited_for(tmp_path: Path) -> None:
-    path = tmp_path / "runs.sqlite"
-    other = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-    other.execute("CREATE TABLE notes (text TEXT)")
-    other.execute("BEGIN EXCLUSIVE")
-    release = threading.Timer(0.1, other.execute, ["COMMIT"])
-    release.start()
-    assert RunDatabase(path).rows() == []
-    release.join()
-    other.close()
+def test_a_new_index_is_opened_and_written_by_many_threads_at_once(tmp_path: Path) -> None:
+    together = threading.Barrier(6)
+
+    def add(path: Path, run_id: str) -> None:
+        together.wait()
+        RunDatabase(path).add(record(run_id))
+
+    with ThreadPoolExecutor(6) as pool:
+        for attempt in range(40):
+            path = tmp_path / f"{attempt}.sqlite"
+            list(pool.map(add, [path] * 6, "abcdef"))
+            assert RunDatabase(path).run_ids() == list("fedcba")
 
 
 def test_a_newer_database_is_refused(tmp_path: Path) -> None:
