@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from mlbundle_tui.affinity import QuietCpus
 from mlbundle_tui.context import Context
 from mlbundle_tui.demo import demo_context
 from mlbundle_tui.launcher import DetachedLauncher
+from mlbundle_tui.live_source import LiveSource, Seen
 from mlbundle_tui.screens.dialogs import TextDialog
 from mlbundle_tui.screens.live import LiveRun
 from mlbundle_tui.screens.run_page import RunPage
@@ -182,6 +185,30 @@ def test_leaving_does_not_stop_it_and_x_asks(run: Run) -> None:
     assert "Stop this run?" in asked
     assert run.stopped == [RUN_ID]
     assert "enter opens the results" in after.splitlines()[1]
+
+
+def test_leaving_while_it_is_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    run.say(*BEGUN)
+    reading, go_on = threading.Event(), threading.Event()
+    read = LiveSource.read
+
+    def slowly(source: LiveSource) -> Seen:
+        reading.set()
+        go_on.wait(30)
+        return read(source)
+
+    monkeypatch.setattr(LiveSource, "read", slowly)
+
+    async def steps(pilot: Pilot[None]) -> str:
+        await pilot.app.push_screen(LiveRun(pilot.app.context, RUN_ID))  # type: ignore[attr-defined]
+        assert await asyncio.to_thread(reading.wait, 30)
+        await pilot.press("escape")
+        go_on.set()
+        await settled(pilot)
+        return text_of(pilot.app)
+
+    context = Context(run.settings, launcher=run)
+    assert RUN_ID not in drive(steps, context)
 
 
 def test_who_may_only_read_stops_nothing_and_writes_nothing(run: Run) -> None:

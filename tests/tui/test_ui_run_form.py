@@ -319,7 +319,7 @@ def test_names_in_any_script_stay_in_their_line(launcher: Launcher) -> None:
     assert not any("\x1b" in line for line in shown)
 
 
-@pytest.mark.parametrize("size", [(60, 20), (20, 5), (80, 24)])
+@pytest.mark.parametrize("size", [(60, 20), (20, 5)])
 def test_one_pane_where_there_is_room_for_one(launcher: Launcher, size: tuple[int, int]) -> None:
     async def steps(pilot: Pilot[None]) -> tuple[str, str, str]:
         before = text_of(pilot.app)
@@ -334,17 +334,3 @@ def test_one_pane_where_there_is_room_for_one(launcher: Launcher, size: tuple[in
         assert "ready: r runs it" not in before
         assert "ready: r runs it" in plan
         assert "scenario" in before
-    if size == (80, 24):
-        assert "ready: r runs it" in before
-
-
-def test_the_bundle_that_was_chosen_elsewhere_is_taken(launcher: Launcher) -> None:
-    async def steps(pilot: Pilot[None]) -> tuple[str, str]:
-        first = pilot.app.screen.command_line()  # type: ignore[attr-defined]
-        await press(pilot, "1")
-        pilot.app.chosen = "digits-cnn"  # type: ignore[attr-defined]
-        await press(pilot, "2")
-        await settled(pilot)
-        return first, pilot.app.screen.command_line()  # type: ignore[attr-defined]
-
-    assert form(steps, launcher) == ("", "mlbundle run digits-cnn")

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from textual.screen import Screen
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -48,3 +50,13 @@ async def in_background(function: Callable[P, R], *args: P.args, **kwargs: P.kwa
         target=context.run, args=(call,), name=getattr(function, "__name__", "work"), daemon=True
     ).start()
     return await answer
+
+
+async def beside(screen: Screen[None], function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function as `in_background` does, for a worker of a screen, which ends when the screen is gone by then."""
+    try:
+        return await in_background(function, *args, **kwargs)
+    finally:
+        # Its widgets go before its workers are cancelled.
+        if not screen.display:
+            raise asyncio.CancelledError

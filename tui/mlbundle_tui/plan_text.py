@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from mlbundle_tui.widgets.row_table import Cell
 
 _KEY_WIDTH = 12
+# Of the 64 digits of a bundle's digest; the whole is in the path of its files.
+_LEFT_OUT = 52
 
 
 def waiting(request: RunRequest, problems: Mapping[str, UsageError]) -> RenderableType:
@@ -68,7 +70,7 @@ def explained(document: Mapping[str, Any], settings: Settings) -> RenderableType
     cpus = ",".join(map(str, limits["cpus"])) or "all"
     threads = "1 thread" if limits["threads"] == 1 else f"{limits['threads']} threads"
     rows: list[tuple[str, str | Text]] = [
-        ("bundle", str(document["bundle"])),
+        ("bundle", str(document["bundle"])[:-_LEFT_OUT]),
         ("framework", f"{document['variant']}: {document['framework']}"),
         ("runtime", " ".join(filter(None, (
             document["runtime"], document["accelerator"], document["architecture"],

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 def stop_run(
     screen: Screen[None], context: Context, run_id: str, name: str, then: Callable[[], object]
 ) -> Worker[None]:
-    """Ask, stop the run, say what became of it and call `then`."""
-    return screen.run_worker(_stop(screen, context, run_id, name, then), group="stop")
+    """Ask, stop the run, say what became of it, and call `then` if the screen is still there."""
+    return screen.app.run_worker(_stop(screen, context, run_id, name, then), group="stop")
 
 
 async def _stop(
@@ -33,11 +33,12 @@ async def _stop(
     detail = f"{run_id}  {name}\n\nWhat was seen of it is kept; its result is `cancelled`."
     if not await confirm(screen.app, "Stop this run?", detail=detail, yes="Stop"):
         return
-    screen.notify("stopping …", markup=False)
+    screen.app.notify("stopping …", markup=False)
     try:
         await in_background(launcher.stop, run_id)
     except MlbundleError as error:
         show_error(screen.app, error)
     else:
-        screen.notify(f"stopped: {run_id}", markup=False)
-    then()
+        screen.app.notify(f"stopped: {run_id}", markup=False)
+    if screen.display:
+        then()

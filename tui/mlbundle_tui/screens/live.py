@@ -17,7 +17,7 @@ from textual.widgets import Digits, Log, Static
 from mlbundle.cli import units
 from mlbundle.errors import MlbundleError, error_of_document
 from mlbundle_tui import affinity, live_text
-from mlbundle_tui.background import in_background
+from mlbundle_tui.background import beside
 from mlbundle_tui.live_source import LiveSource, Seen
 from mlbundle_tui.run_tabs.latency import Histogram, seconds
 from mlbundle_tui.screens.base import Section
@@ -80,8 +80,8 @@ class LiveRun(Section):
     LiveRun #measured { width: 1fr; padding: 0 1; }
     LiveRun #numbers { height: 4; }
     LiveRun #plots { height: 1fr; }
-    LiveRun Histogram { display: none; margin-left: 2; }
-    LiveRun.-ended Histogram { display: block; }
+    LiveRun Histogram { display: none; margin-left: 2; text-wrap: nowrap; text-overflow: ellipsis; }
+    LiveRun.-ended.-wide Histogram { display: block; }
     LiveRun #log-title { height: 1; padding: 0 1; color: $text-accent; text-style: bold; }
     LiveRun Log { height: 30%; min-height: 3; padding: 0 1; background: $background;
         scrollbar-size: 1 1; overflow-x: hidden; }
@@ -222,7 +222,7 @@ class LiveRun(Section):
         """Read what is new, and show it unless the display is frozen."""
         self._reading = True
         try:
-            seen = await in_background(self._source.read)
+            seen = await beside(self, self._source.read)
         finally:
             self._reading = False
         self.seen = seen
@@ -252,8 +252,8 @@ class LiveRun(Section):
         self.refresh_bindings()
         self.show_command()
         try:
-            record = await in_background(self._source.record, close=not self.context.readonly)
-            found = await in_background(_latencies, self.folder, record)
+            record = await beside(self, self._source.record, close=not self.context.readonly)
+            found = await beside(self, _latencies, self.folder, record)
         except MlbundleError as error:
             show_error(self.app, error)
             return

@@ -15,7 +15,7 @@ from textual.widgets import Static
 
 from mlbundle.errors import MlbundleError
 from mlbundle_tui import plan_text, run_form
-from mlbundle_tui.background import in_background
+from mlbundle_tui.background import beside
 from mlbundle_tui.screens.base import Section
 from mlbundle_tui.screens.dialogs import show_error
 from mlbundle_tui.widgets.field import Field
@@ -253,7 +253,7 @@ class RunSection(Section):
     @work(group="names")
     async def _read_names(self) -> None:
         """Read the names that can be written for a bundle."""
-        names = await in_background(run_form.bundle_names, self.context.settings)
+        names = await beside(self, run_form.bundle_names, self.context.settings)
         self.query_one("#field-reference", Field).suggestions = names
 
     # The plan
@@ -268,7 +268,7 @@ class RunSection(Section):
             await self._read_forms(request)
         if self.problems:
             return
-        found = await in_background(self._explained, request)
+        found = await beside(self, self._explained, request)
         if found is None or self._starting:
             return
         if isinstance(found, MlbundleError):
@@ -277,7 +277,7 @@ class RunSection(Section):
             self._show_plan(plan_text.explained(found, self.context.settings))
 
     async def _read_forms(self, request: RunRequest) -> None:
-        forms = await in_background(run_form.forms, request.reference.strip(), self.context.settings)
+        forms = await beside(self, run_form.forms, request.reference.strip(), self.context.settings)
         self._forms, self._forms_of = forms, request.reference
         names = [form.name for form in forms]
         if forms and self.request.framework not in {"", *names, *(form.framework for form in forms)}:
@@ -313,7 +313,7 @@ class RunSection(Section):
         self._show_plan(plan_text.starting(self._said))
         try:
             options = self.request.run_options(self.context.settings)
-            run_id = await in_background(launcher.start, options, self._hear)
+            run_id = await beside(self, launcher.start, options, self._hear)
         except MlbundleError as error:
             self._starting = False
             self._plan()
@@ -331,7 +331,7 @@ class RunSection(Section):
             self.app.call_from_thread(self._show_said)
 
     def _show_said(self) -> None:
-        if self._starting:
+        if self._starting and self.display:
             self._show_plan(plan_text.starting(self._said))
             self.query_one("#plan", VerticalScroll).scroll_end(animate=False)
 
@@ -351,7 +351,7 @@ class RunSection(Section):
 
         self._looking = True
         try:
-            self._show_going(await in_background(running_runs, self.context.settings))
+            self._show_going(await beside(self, running_runs, self.context.settings))
         finally:
             self._looking = False
 
