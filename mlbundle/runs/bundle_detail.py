@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from mlbundle.errors import ReferenceNotFound
 from mlbundle.manifest.load import parse_model
 from mlbundle.manifest.source import read_bytes
 
@@ -59,10 +60,26 @@ def look_into(row: BundleRow, settings: Settings, network: Network | None = None
     """
     if row.where in {"built in", "to make"} or (row.where == "folder" and Path(row.reference).is_dir()):
         return _of_manifest(row)
-    from mlbundle.runs.opening import open_reference
-
-    with open_reference(row.reference, settings, network, whole=False) as reader:
+    with open_row(row, settings, network, whole=False) as reader:
         return _of_reader(reader)
+
+
+def open_row(
+    row: BundleRow, settings: Settings, network: Network | None = None, *, whole: bool = True
+) -> BundleReader:
+    """Open a bundle of the shelf; one of the library is found by its digest alone, not among all entries.
+
+    Raises what opening it raises.
+    """
+    from mlbundle.runs.opening import open_entry, open_reference
+    from mlbundle.store.library import Library
+
+    if row.where == "library" and row.digest is not None:
+        entry = Library(settings.data_dir).entry(row.digest)
+        if entry is None:
+            raise ReferenceNotFound(f"{row.reference} is no longer in the library", hint="F5 looks anew")
+        return open_entry(entry, settings)
+    return open_reference(row.reference, settings, network, whole=whole, packed=whole)
 
 
 def _of_manifest(row: BundleRow) -> BundleDetail:

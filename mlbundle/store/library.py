@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -149,11 +149,20 @@ class Library:
 
         No entry is read. Raises StorageFailed.
         """
-        return {
-            path.stem: f"{status.st_mtime_ns}-{status.st_size}"
-            for path, status in children(self.folder)
-            if _is_entry_name(path.name)
-        }
+        found = {}
+        try:
+            with os.scandir(self.folder) as items:
+                for item in items:
+                    if _is_entry_name(item.name):
+                        with suppress(FileNotFoundError):
+                            status = item.stat(follow_symlinks=False)
+                            name = item.name.removesuffix(_SUFFIX)
+                            found[name] = f"{status.st_mtime_ns}-{status.st_size}"
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise storage_failed(error, self.folder) from error
+        return found
 
     def all_named(self, text: str) -> list[LibraryEntry]:
         """Return all entries of a label, else of a name, in order; maybe none. Raises StorageFailed."""

@@ -24,9 +24,9 @@ def verified_text(
     """Check every byte of a bundle, and return what was found. Raises IntegrityError, what opening it raises."""
     from mlbundle.bundle.verify import verify_reader
     from mlbundle.cli import units
-    from mlbundle.runs.opening import open_reference
+    from mlbundle.runs.bundle_detail import open_row
 
-    with open_reference(row.reference, settings, network, packed=True) as reader:
+    with open_row(row, settings, network) as reader:
         found = verify_reader(reader, progress)
     lines = [
         f"every byte of {found.name} {found.version} is what it should be",

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.padding import Padding
-from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
@@ -66,6 +65,8 @@ def manifest(detail: BundleDetail, *, dark: bool, colour: bool) -> RenderableTyp
     text = "\n".join(map(printable, detail.text.splitlines()))
     if not colour or len(text) > _MAX_SYNTAX:
         return Text(text)
+    from rich.syntax import Syntax
+
     highlighted = Syntax("", "yaml", theme="ansi_dark" if dark else "ansi_light").highlight(text)
     return Text(highlighted.plain, spans=highlighted.spans)
 

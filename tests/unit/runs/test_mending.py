@@ -1,0 +1,88 @@
+"""Mending in a process of its own: steps are heard, errors keep their type, and it can be stopped at any moment."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import make_bundle
+
+from mlbundle.config import load_settings
+from mlbundle.errors import Interrupted, PythonEnvironmentFailed, RegistryUnavailable, UsageError
+from mlbundle.runs.bundle_sources import parse_source
+from mlbundle.runs.mending import Mending
+from mlbundle.runs.network import Network
+from mlbundle.runs.readiness import Mend
+from mlbundle.store.library import Library
+
+
+@pytest.fixture
+def silent_server() -> Iterator[str]:
+    """A server that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def bundle(source: str, **more: bool) -> Mend:
+    return Mend("bundle", "pull the bundle", f"mlbundle pull {source}", source=source, **more)
+
+
+def test_what_is_done_is_there_in_the_folders_that_were_named(tmp_path: Path) -> None:
+    settings = load_settings()
+    mending = Mending(bundle(str(make_bundle(tmp_path / "mini"))), settings)
+    steps = list(mending)
+    assert mending.result().startswith("pulled mini:1.0.0@sha256:")
+    mending.close()
+    assert steps[-1].done_bytes == steps[-1].total_bytes > 0
+    assert [entry.name for entry in Library(settings.data_dir).entries()] == ["mini"]
+
+
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        (bundle("oci://127.0.0.1:1/x:1", plain_http=True), RegistryUnavailable),
+        (
+            Mend("environment", "t", "c", framework="onnxruntime", source="../../etc/passwd"),
+            PythonEnvironmentFailed,
+        ),
+    ],
+)
+def test_errors_keep_their_type_and_hint(what: Mend, error: type[Exception]) -> None:
+    mending = Mending(what, load_settings())
+    list(mending)
+    with pytest.raises(error) as caught:
+        mending.result()
+    mending.close()
+    assert not isinstance(caught.value, Interrupted)
+
+
+def test_it_is_stopped_while_it_waits_for_a_server(silent_server: str) -> None:
+    mending = Mending(bundle(f"oci://{silent_server}/x:1", plain_http=True), load_settings())
+    for step in mending:
+        assert step.text
+        threading.Thread(target=mending.stop).start()
+    with pytest.raises(Interrupted):
+        mending.result()
+    mending.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "network"),
+    [
+        ("/a b/--plain-http", "/a b/--plain-http", Network()),
+        ("oci://h.example/x", "oci://h.example/x", Network()),
+        ("oci://h.example/x --plain-http", "oci://h.example/x", Network(plain_http=True)),
+        ("oci://h.example/x --ca-file '/a b'", "oci://h.example/x", Network(ca_file=Path("/a b"))),
+    ],
+)
+def test_a_place_says_how_it_is_reached(text: str, place: str, network: Network) -> None:
+    assert parse_source(text) == (place, network)
+
+
+@pytest.mark.parametrize("text", ["oci://h/x --force", "oci://h/x --ca-file", "oci://h/x 'a"])
+def test_anything_else_behind_a_place_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_source(text)
