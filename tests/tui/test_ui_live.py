@@ -9,11 +9,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from mlbundle_tui import affinity
 from mlbundle_tui.affinity import QuietCpus
+from mlbundle_tui.background import beside
 from mlbundle_tui.context import Context
 from mlbundle_tui.demo import demo_context
 from mlbundle_tui.launcher import DetachedLauncher
@@ -23,6 +25,7 @@ from mlbundle_tui.screens.live import LiveRun
 from mlbundle_tui.screens.run_page import RunPage
 from support import make_bundle
 from textual.pilot import Pilot
+from textual.screen import Screen
 from textual.widgets import Digits
 from tui_pilot import drive, press, settled, text_of
 
@@ -209,6 +212,15 @@ def test_leaving_while_it_is_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
 
     context = Context(run.settings, launcher=run)
     assert RUN_ID not in drive(steps, context)
+
+
+def test_an_answer_for_a_screen_that_is_gone_ends_its_worker() -> None:
+    async def ask(there: bool) -> str:
+        return await beside(cast("Screen[None]", SimpleNamespace(display=there)), str.upper, "answer")
+
+    assert asyncio.run(ask(there=True)) == "ANSWER"
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(ask(there=False))
 
 
 def test_who_may_only_read_stops_nothing_and_writes_nothing(run: Run) -> None:
