@@ -270,15 +270,17 @@ def test_a_registry_is_opened_and_a_bundle_pulled(mini: Path, registry: RealRegi
     assert [entry.name for entry in Library(settings.data_dir).entries()] == ["mini"]
 
 
-def test_a_registry_that_does_not_answer_is_an_error_with_a_hint() -> None:
+@pytest.mark.parametrize(
+    ("place", "said"), [("oci://h.example/x --force", "--plain-http"), ("/nowhere", "/nowhere")]
+)
+def test_a_place_that_is_none_is_an_error_with_a_hint(place: str, said: str) -> None:
     async def steps(pilot: Pilot[None]) -> str:
         await opens(pilot, "o", "Bundles of a folder")
-        await enter(pilot, "oci://127.0.0.1:1/nothing")
+        await enter(pilot, place)
         await until(pilot, lambda: isinstance(pilot.app.screen, TextDialog))
-        await until(pilot, lambda: "registry-unavailable" in text_of(pilot.app))
         return text_of(pilot.app)
 
-    assert "127.0.0.1:1" in drive(steps, size=(120, 30))
+    assert said in drive(steps, size=(120, 30))
 
 
 def test_a_narrow_screen_has_one_pane() -> None:
@@ -297,7 +299,7 @@ def test_a_narrow_screen_has_one_pane() -> None:
     assert third == first
 
 
-@pytest.mark.parametrize("size", [(20, 5), (60, 20), (100, 30), (200, 50)])
+@pytest.mark.parametrize("size", [(20, 5), (60, 20), (200, 50)])
 def test_no_name_breaks_the_screen(monkeypatch: pytest.MonkeyPatch, size: tuple[int, int]) -> None:
     rows = [
         (
@@ -313,12 +315,12 @@ def test_no_name_breaks_the_screen(monkeypatch: pytest.MonkeyPatch, size: tuple[
     async def steps(pilot: Pilot[None]) -> str:
         assert len(table(pilot).rows_shown) == len(WILD)
         for _ in WILD:
-            await press(pilot, "down")
+            await pilot.press("down")
+            await pilot.pause(0.1)
             lines = text_of(pilot.app).splitlines()
             assert len(lines) <= size[1]
             assert all(cell_len(line) <= size[0] for line in lines)
             assert "\x1b" not in text_of(pilot.app)
-        await press(pilot, "up")
         return text_of(pilot.app)
 
     drive(steps, size=size)

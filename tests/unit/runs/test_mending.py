@@ -11,7 +11,7 @@ import pytest
 from support import make_bundle
 
 from mlbundle.config import load_settings
-from mlbundle.errors import Interrupted, PythonEnvironmentFailed, RegistryUnavailable, UsageError
+from mlbundle.errors import Interrupted, PythonEnvironmentFailed, UsageError
 from mlbundle.runs.bundle_sources import parse_source
 from mlbundle.runs.mending import Mending
 from mlbundle.runs.network import Network
@@ -43,7 +43,7 @@ def test_what_is_done_is_there_in_the_folders_that_were_named(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("what", "error"),
     [
-        (bundle("oci://127.0.0.1:1/x:1", plain_http=True), RegistryUnavailable),
+        (bundle("oci://h.example/NO:1"), UsageError),
         (
             Mend("environment", "t", "c", framework="onnxruntime", source="../../etc/passwd"),
             PythonEnvironmentFailed,
