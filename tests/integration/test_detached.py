@@ -197,7 +197,7 @@ def test_a_run_is_listed_watched_from_several_places_and_stopped(
     stop_again = here("runs", "stop", "latest")
     assert (stop_again.status, stop_again.stdout) == (0, f"{folder.name} was over: cancelled\n")
     assert complete_running(None, None, "") == []  # type: ignore[arg-type]
-    assert [item.value for item in complete_any_run(None, None, "")] == [folder.name]  # type: ignore[arg-type]
+    assert [item.value for item in complete_any_run(None, None, "")] == ["latest", folder.name]  # type: ignore[arg-type]
 
 
 def test_a_run_of_another_terminal_is_stopped(bundle: Path, home: Path, here: InProcess) -> None:
