@@ -95,17 +95,16 @@ def drive(
 
 
 async def settled(pilot: Any) -> None:
-    """Wait until nothing is read any more."""
-    for _ in range(3):
+    """Wait until nothing is read any more; what waits for an answer, or for a browser, is not waited for."""
+    quiet = 0
+    while quiet < 2:
         await pilot.pause()
-        working = [
-            worker for worker in pilot.app.workers if worker.name != "trace" and not worker.is_finished
+        reading = [
+            w for w in pilot.app.workers if not w.is_finished and w.name not in {"trace", "action_remove"}
         ]
-        if working and not any(
-            "confirm" in repr(worker) or worker.name == "action_remove" for worker in working
-        ):
-            await pilot.app.workers.wait_for_complete(working)
-    await pilot.pause()
+        quiet = 0 if reading else quiet + 1
+        if reading:
+            await pilot.app.workers.wait_for_complete(reading)
 
 
 async def press(pilot: Any, *keys: str) -> None:

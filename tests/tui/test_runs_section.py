@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,10 +66,11 @@ def test_any_size_shows_runs_or_nothing_but_does_not_break(runs: RunHome) -> Non
     async def look(pilot) -> None:
         assert run_id in shown(pilot)
         assert "throughput" in shown(pilot)
-        for size in (NORMAL, NARROW, (40, 10), (20, 5), (1, 1), WIDE):
+        for size in (NARROW, (20, 5), (1, 1), WIDE):
             await pilot.resize_terminal(*size)
             await press(pilot)
             if size[0] >= NARROW[0]:
+                await until(pilot, lambda: "completed" in shown(pilot))
                 assert "[red]" in line_with(pilot, "completed")
             await press(pilot, "enter", "right_square_bracket", "escape")
         assert pilot.app.screen.run["run_id"] == run_id
@@ -88,7 +91,7 @@ def test_a_filter_is_searched_while_it_is_typed(runs: RunHome) -> None:
         assert "0 runs" in shown(pilot)
         assert "esc shows all" in shown(pilot)
         await press(pilot, "enter", "escape")
-        assert len(rows(pilot)) == 2
+        await until(pilot, lambda: len(rows(pilot)) == 2)
         assert "filter" not in line_with(pilot, "2 runs")
 
     drive(look)
@@ -145,13 +148,13 @@ def test_removing_asks_first_and_takes_what_is_marked(runs: RunHome) -> None:
 
     async def look(pilot) -> None:
         await press(pilot, "d")
-        assert f"Remove run {second} for good?" in shown(pilot)
+        await until(pilot, lambda: f"Remove run {second} for good?" in shown(pilot))
         await press(pilot, "n")
         assert (runs.folder / second).is_dir()
         await press(pilot, "space", "space", "d")
-        assert "Remove 2 runs for good?" in shown(pilot)
+        await until(pilot, lambda: "Remove 2 runs for good?" in shown(pilot))
         await press(pilot, "y")
-        await press(pilot)
+        await until(pilot, lambda: "1 run " in shown(pilot))
         assert sorted(path.name for path in runs.folder.iterdir()) == [keep]
         assert marked_runs(pilot.app) == []
         assert ["keep" in row for row in rows(pilot)] == [True]
@@ -259,6 +262,16 @@ def test_the_trace_is_offered_with_a_link(runs: RunHome, monkeypatch: pytest.Mon
         await until(pilot, lambda: "http://127.0.0.1:" in shown(pilot))
         assert "ssh -N -L" in shown(pilot)
         await press(pilot, "escape", "down", "t")
-        assert "has no trace" in shown(pilot)
+        await until(pilot, lambda: "has no trace" in shown(pilot))
 
     drive(look)
+
+
+def test_the_way_to_the_first_paint_imports_nothing_heavy() -> None:
+    screens = "runs", "run_page", "compare"
+    script = (
+        f"import sys; [__import__(f'mlbundle_tui.screens.{{name}}') for name in {screens}]; "
+        "print(sorted({'docker', 'jsonschema', 'numpy', 'requests', 'urllib3'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

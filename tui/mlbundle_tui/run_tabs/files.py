@@ -38,7 +38,7 @@ class FilesTab(RunTab):
     def inside(self) -> ComposeResult:
         """Yield where they are, and the table."""
         yield Static("", id="head", markup=False)
-        yield RowTable(_COLUMNS)
+        yield RowTable(_COLUMNS, opens=True)
 
     def read(self) -> list[RunFile]:
         """Look into the folder."""

@@ -325,6 +325,6 @@ def _below_each_other(names: Sequence[str], lines: Sequence[tuple[str, str, Sequ
     for place, name in enumerate(names):
         table.add_row(Text(name[:1], style="bold"), Text(name[2:], style="bold"))
         for _, what, texts in lines:
-            if texts[place]:
+            if texts[place] not in {"", "-"}:
                 table.add_row(Text(what, style="dim"), Text(texts[place]))
     return table

@@ -83,7 +83,6 @@ class RunsSection(Section):
     RunsSection.-empty #table { height: 1; }
     """
     BINDINGS: ClassVar = [
-        Binding("enter", "open", "Open", id="runs.open"),
         Binding("space", "mark", "Mark", id="runs.mark"),
         Binding("m", "compare", "Compare", id="runs.compare"),
         Binding("slash", "filter", "Filter", id="runs.filter"),
@@ -118,7 +117,7 @@ class RunsSection(Section):
         yield Static("", id="info", markup=False)
         with Container(id="main"):
             with Vertical(id="list"):
-                yield RowTable(_COLUMNS, id="table")
+                yield RowTable(_COLUMNS, opens=True, id="table")
                 yield Static(_NOTHING, id="nothing", classes="empty", markup=False)
             yield Static("", id="preview")
 

@@ -114,7 +114,7 @@ class Plot(Widget):
         title = self._titled(width)
         if not points or height < 4:
             return title
-        x0, x1 = min(0.0, min(x for x, _ in points)), max(x for x, _ in points)
+        x0, x1 = min(0.0, *(x for x, _ in points)), max(x for x, _ in points)
         y0 = 0.0 if self._from_zero else min(y for _, y in points)
         y1 = self._most if self._most is not None else max(y for _, y in points)
         labels = [self._y_text(y1), self._y_text((y0 + y1) / 2), self._y_text(y0)]

@@ -69,7 +69,7 @@ class RowTable(ScrollView, can_focus=True):
         Binding("pagedown", "move_page(1)", "Page down", show=False, id="table.page_down"),
         Binding("home", "move_to_end(-1)", "First", show=False, id="table.first"),
         Binding("end", "move_to_end(1)", "Last", show=False, id="table.last"),
-        Binding("enter", "select", "Open", show=False, id="table.select"),
+        Binding("enter", "select", "Open", id="table.select"),
     ]
 
     cursor: reactive[int] = reactive(0, repaint=False)
@@ -101,8 +101,15 @@ class RowTable(ScrollView, can_focus=True):
             """The table."""
             return self.table
 
-    def __init__(self, columns: Sequence[Column], *, id: str | None = None) -> None:  # noqa: A002 - as in Textual
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        *,
+        opens: bool = False,
+        id: str | None = None,  # noqa: A002 - as in Textual
+    ) -> None:
         super().__init__(id=id)
+        self._opens = opens
         self._columns = list(columns)
         self._count = 0
         self._row: Callable[[int], Sequence[Cell] | None] = lambda _: None
@@ -175,6 +182,10 @@ class RowTable(ScrollView, can_focus=True):
         """Move the cursor to the first or the last row."""
         self.cursor = 0 if direction < 0 else self._count - 1
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Offer to open rows only where that means something."""
+        return self._opens if action == "select" else True
+
     def action_select(self) -> None:
         """Open the row under the cursor."""
         if self._count:
@@ -193,7 +204,7 @@ class RowTable(ScrollView, can_focus=True):
         row = self.first_in_sight() + event.y - 1
         if row < self._count:
             self.cursor = row
-            if event.chain == 2:
+            if event.chain == 2 and self._opens:
                 self.action_select()
 
     def on_resize(self) -> None:
