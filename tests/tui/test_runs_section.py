@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from mlbundle_tui.marks import marked_runs
 from mlbundle_tui.screens.runs import PAGE
-from run_homes import GOLDEN, NARROW, NORMAL, WIDE, RunHome, drive, enter_text, line_with, press, shown, until
+from run_homes import GOLDEN, NARROW, WIDE, RunHome, drive, enter_text, line_with, press, shown, until
 
 
 @pytest.fixture
