@@ -38,9 +38,9 @@ def test_a_key_is_given_to_something_else_and_the_old_one_does_nothing(home: Pat
 
 
 def test_config_show_lists_keys_and_where_they_come_from(home: Path, cli: Cli) -> None:
-    path = write_settings(home, 'runtime = "process"\n[keys]\n"runs.open" = "o"\n')
+    path = write_settings(home, 'runtime = "process"\n[keys]\n"runs.sort" = "o"\n')
     shown = cli("config", "show", "--format", "json").document()["settings"]
-    assert shown["keys.runs.open"] == {"value": "o", "origin": str(path)}
+    assert shown["keys.runs.sort"] == {"value": "o", "origin": str(path)}
     assert shown["runtime"]["value"] == "process"
 
 
@@ -87,15 +87,15 @@ def test_keys_that_are_taken(key: str) -> None:
 
 
 def test_an_id_that_is_not_known_says_what_was_meant() -> None:
-    with pytest.raises(UsageError, match=r"'runs\.opne'") as caught:
-        check_keys({"runs.opne": "o"}, "here")
-    assert caught.value.hint == "did you mean 'runs.open'?"
+    with pytest.raises(UsageError, match=r"'runs\.srot'") as caught:
+        check_keys({"runs.srot": "o"}, "here")
+    assert caught.value.hint == "did you mean 'runs.sort'?"
 
 
 def test_one_key_for_two_things_of_a_screen_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"runs\.open and runs\.mark at once"):
-        check_keys({"runs.open": "g", "runs.mark": "f5,g"}, "here")
-    assert check_keys({"runs.open": "g", "bundles.run": "g"}, "here")
+    with pytest.raises(UsageError, match=r"runs\.sort and runs\.mark at once"):
+        check_keys({"runs.sort": "g", "runs.mark": "f5,g"}, "here")
+    assert check_keys({"runs.sort": "g", "bundles.run": "g"}, "here")
 
 
 def test_wrong_keys_end_the_ui_before_it_draws(home: Path, tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_wrong_keys_end_the_ui_before_it_draws(home: Path, tmp_path: Path) -> No
 
 def test_everything_that_can_be_done_has_an_id_of_its_own_screen() -> None:
     ids = all_ids()
-    assert {"app.quit", "section.bundles", "section.copy", "runs.open", "dialog.close"} <= set(ids)
+    assert {"app.quit", "section.bundles", "section.copy", "runs.sort", "dialog.close"} <= set(ids)
     assert all("." in name for name in ids)
 
 

@@ -25,7 +25,7 @@ def offered(*keys: str) -> dict[str, str]:
 
 def test_every_section_offers_what_it_can_do_with_key_and_command_line() -> None:
     found = offered("3")
-    assert found["Open"].startswith("key ⏎ · mlbundle runs show RUN")
+    assert found["Open"].startswith("key ⏎ · mlbundle runs show 2")
     assert "mlbundle trace open RUN" in found["Trace"]
     assert "mlbundle runs rm RUN" in found["Remove"]
     assert found["Machine"] == "key 5 · mlbundle doctor · section.machine"

@@ -32,7 +32,6 @@ COMMANDS = {
     "bundles.open": "mlbundle inspect BUNDLE",
     "bundles.remove": "mlbundle rm BUNDLE",
     "bundles.raw": "mlbundle inspect BUNDLE",
-    "runs.open": "mlbundle runs show RUN",
     "runs.compare": "mlbundle compare RUN RUN",
     "runs.trace": "mlbundle trace open RUN",
     "runs.stop": "mlbundle runs stop RUN",
@@ -69,11 +68,11 @@ def _command(app: MlbundleApp, node: DOMNode, binding: Binding, line: str) -> Sy
 
 
 def _line(screen: Screen[object], binding: Binding) -> str:
-    """Return the command of an action; of one that is shown at the foot of the screen, with what is chosen.
+    """Return the command of an action; of one whose command is at the foot of the screen, with what is chosen.
 
     Enter on a table is the table's first, and does what the screen does with it.
     """
-    if binding.id == "section.copy":
+    if binding.id in {"section.copy", "table.select"}:
         return str(getattr(screen, "command_line", str)())
     names = [binding.id, *(other.id for other in screen._bindings.key_to_bindings.get(binding.key, ()))]
     return next(filter(None, (COMMANDS.get(name or "") for name in names)), "")
