@@ -66,7 +66,7 @@ def test_a_recording_happens_again(demo: Context) -> None:
     events = list(follow_events(demo.settings.runs_dir / run))
     assert isinstance(events[-1], End)
     assert [event.seq for event in events] == list(range(len(events)))
-    assert [event.name for event in events if isinstance(event, Phase)][0] == "plan"
+    assert next(event.name for event in events if isinstance(event, Phase)) == "plan"
     assert len([event for event in events if isinstance(event, Window)]) > 10
     launcher.close()
     record = show_run(demo.settings, run)
