@@ -40,17 +40,18 @@ async def settled(pilot: Pilot[None]) -> None:
         await pilot.pause(0.02)
         busy = any(not worker.is_finished for worker in pilot.app.workers)
         now = text_of(pilot.app)
-        still = still + 1 if now == before and not busy else 0
+        still = still + 1 if now == before and not busy and not _waits(pilot.app) else 0
         before = now
-        if still >= _STILL + 10 * _waits(pilot.app):
+        if still >= _STILL:
             return
     raise AssertionError(f"the screen does not come to rest; it shows\n{before}")
 
 
 def _waits(app: MlbundleApp | Any) -> bool:
     """Whether something is about to happen by itself once: what was typed or moved is acted on after a moment."""
-    nodes = [app.screen, *app.screen.walk_children()]
-    return any(timer._repeat == 0 and not timer._active.is_set() for node in nodes for timer in node._timers)
+    timers = [timer for node in (app, app.screen, *app.screen.walk_children()) for timer in node._timers]
+    once = [timer for timer in timers if timer._repeat == 0 and timer._active.is_set()]
+    return any(timer._task is not None and not timer._task.done() for timer in once)
 
 
 async def press(pilot: Pilot[None], *keys: str) -> None:

@@ -33,7 +33,7 @@ class Terminal:
         if shutil.which("tmux") is None:
             lacking("no tmux on the PATH")
         # Its socket is a file: in a folder of the test, with a name that is short enough for one.
-        self._tmux = ["tmux", "-S", f"/tmp/mlbundle-test-{secrets.token_hex(4)}", "-f", os.devnull]
+        self._tmux = ["tmux", "-u", "-S", f"/tmp/mlbundle-test-{secrets.token_hex(4)}", "-f", os.devnull]
         self._ended = folder / "ended"
         variables = {**os.environ, "TERM": "tmux-256color", **(env or {})}
         line = f"{shlex.join(command)}; echo $? > {shlex.quote(str(self._ended))}; exec sleep 600"
@@ -50,11 +50,17 @@ class Terminal:
 
     def __exit__(self, *_: object) -> None:
         self._run("kill-server", check=False)
-        Path(self._tmux[2]).unlink(missing_ok=True)
+        Path(self._tmux[3]).unlink(missing_ok=True)
 
     def press(self, *keys: str) -> None:
         """Press keys, named as tmux names them."""
         self._run("send-keys", "-t", "test", *keys)
+
+    def press_and_see(self, key: str) -> None:
+        """Press a key and wait until something else is shown: what is typed next is for that."""
+        before = self.text()
+        self.press(key)
+        self.until(lambda shown: shown != before, f"what {key} does")
 
     def type(self, text: str) -> None:
         """Press the keys of a text."""

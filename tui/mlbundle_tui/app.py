@@ -17,9 +17,11 @@ if TYPE_CHECKING:
 
     from textual.app import SystemCommand
     from textual.screen import Screen
+    from textual.timer import Timer
 
     from mlbundle_tui.context import Context
 
+_REPAINT_S = 0.3
 SECTIONS = ("bundles", "run", "runs", "compare", "machine")
 
 
@@ -58,6 +60,7 @@ class MlbundleApp(App[None]):
         self.theme = THEMES[theme or "dark"]
         self._keys = dict(keys or {})
         self._made: set[str] = set()
+        self._repaint: Timer | None = None
 
     def on_mount(self) -> None:
         """Show the first section."""
@@ -70,6 +73,16 @@ class MlbundleApp(App[None]):
             self.add_mode(name, lambda: self._section(name))
             self._made.add(name)
         self.switch_mode(name)
+        # Sections that follow one another faster than they are drawn leave the last one undrawn.
+        if self._repaint is not None:
+            self._repaint.stop()
+        self._repaint = self.set_timer(_REPAINT_S, self._draw_whole)
+
+    def _draw_whole(self) -> None:
+        if self._batch_count:
+            self._repaint = self.set_timer(_REPAINT_S, self._draw_whole)
+        else:
+            self.screen.refresh(layout=True)
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Return what the palette offers on a screen."""
