@@ -216,12 +216,13 @@ def test_after_a_kill_it_goes_on_and_nothing_is_done_twice(
     found = cli("sweep", "resume", "latest", "--json")
     assert is_gone(run)
     assert found.status == 1, found.stderr
-    assert [(c["outcome"], c["attempts"]) for c in found.document()["cells"]] == [
-        ("completed", 1),
-        ("completed", 2),
-        ("completed", 1),
-    ]
-    assert begun(home) == [1, 2, 2, 3]
+    cells = found.document()["cells"]
+    assert [c["outcome"] for c in cells] == ["completed"] * 3
+    # The run that went on when its driver died may have come to its end in that moment: then it counts.
+    attempts = cells[1]["attempts"]
+    assert [c["attempts"] for c in cells] == [1, attempts, 1]
+    assert attempts in {1, 2}
+    assert begun(home) == [1, *([2] * attempts), 3]
 
     # The driver died after the last run had answered, before it could write that down.
     (path,) = (home / "data" / "sweeps").glob("*/cells.jsonl")
@@ -231,7 +232,7 @@ def test_after_a_kill_it_goes_on_and_nothing_is_done_twice(
     again = cli("sweep", "resume", "latest", "--json").document()
     assert "nothing was left to run" in cli("sweep", "resume", "latest").stderr
     assert runs(home) == before
-    assert begun(home) == [1, 2, 2, 3]
+    assert begun(home) == [1, *([2] * attempts), 3]
     assert [c["run_id"] for c in again["cells"]] == [c["run_id"] for c in found.document()["cells"]]
 
 

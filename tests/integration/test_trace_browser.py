@@ -100,7 +100,7 @@ def test_the_page_hands_the_trace_over_and_the_command_ends(chromium, stand_in, 
         assert traced.run_id in page.wait_for("document.querySelector('h1').innerText", "title")
         # Browsers open no window for a page that the user has not touched.
         page.wait_for("!document.getElementById('open').hidden", "button")
-        assert "press the button" in page.run("document.body.innerText")
+        assert "Press the button" in page.run("document.body.innerText")
         page.press("#open")
         ui = chromium.opened_by(page)
         assert_shows_the_trace(ui, traced)
