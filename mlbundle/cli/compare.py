@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlbundle.cli import output, units
+from mlbundle.cli import output
 from mlbundle.cli.params import complete_run
 from mlbundle.cli.record_views import form_text, headline_text, runtime_text
 from mlbundle.errors import EXIT_YES, CheckFailed
+from mlbundle.wording import units
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlbundle.cli import output, units
+from mlbundle.cli import output
+from mlbundle.wording import units
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,7 +6,8 @@ from dataclasses import asdict
 
 import click
 
-from mlbundle.cli import output, units
+from mlbundle.cli import output
+from mlbundle.wording import units
 
 
 @click.command("gc")

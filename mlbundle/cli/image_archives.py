@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlbundle.cli import output, units
+from mlbundle.cli import output
 from mlbundle.cli.image_options import (
     complete_framework,
     load_manifests,
@@ -20,6 +20,7 @@ from mlbundle.cli.image_options import (
 )
 from mlbundle.cli.image_progress import transfer
 from mlbundle.platforms import ARCHITECTURES
+from mlbundle.wording import units
 
 if TYPE_CHECKING:
     from mlbundle.runtime.image_archive import ArchivedImage

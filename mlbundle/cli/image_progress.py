@@ -8,8 +8,9 @@ import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mlbundle.cli import output, units
+from mlbundle.cli import output
 from mlbundle.cli.progress import byte_progress
+from mlbundle.wording import units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlbundle.cli import output, units
+from mlbundle.cli import output
 from mlbundle.cli.network import network, network_options
 from mlbundle.cli.params import complete_reference
+from mlbundle.wording import units
 
 if TYPE_CHECKING:
     from pathlib import Path

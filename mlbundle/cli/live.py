@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlbundle.cli import output, units
+from mlbundle.cli import output
 from mlbundle.wire.events import NOTICE, Event, Log, Phase, Progress, Warned, Window
+from mlbundle.wording import units
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -10,11 +10,12 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from mlbundle.cli import output, units
+from mlbundle.cli import output
 from mlbundle.cli.image_options import show_pairs
 from mlbundle.cli.params import complete_reference
 from mlbundle.cli.progress import byte_progress
 from mlbundle.cli.sign import passphrase_from
+from mlbundle.wording import units
 
 if TYPE_CHECKING:
     from mlbundle.bundle.content import BundleContent

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlbundle.cli import output, units
+from mlbundle.cli import output
+from mlbundle.wording import units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

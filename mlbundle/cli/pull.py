@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from mlbundle.cli import output, units
+from mlbundle.cli import output
 from mlbundle.cli.add import entry_document, warn_of_takeover
 from mlbundle.cli.network import network, network_options
 from mlbundle.cli.progress import byte_progress
+from mlbundle.wording import units
 
 if TYPE_CHECKING:
     from mlbundle.config import Settings

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlbundle.cli import (
-    output,
+from mlbundle.cli import output
+from mlbundle.cli.tables import shorten_digests, wrapped
+from mlbundle.runs.advice import reasons_of
+from mlbundle.runs.words import counted
+from mlbundle.wording import (
     percentiles,
     results_batched,
     results_cold_start,
@@ -16,10 +19,7 @@ from mlbundle.cli import (
     results_tokens,
     units,
 )
-from mlbundle.cli.scenario_text import scenario_text
-from mlbundle.cli.tables import shorten_digests, wrapped
-from mlbundle.runs.advice import reasons_of
-from mlbundle.runs.words import counted
+from mlbundle.wording.scenario_text import scenario_text
 
 if TYPE_CHECKING:
     from mlbundle.config import Settings

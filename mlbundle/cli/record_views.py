@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from mlbundle.cli import output, units
+from mlbundle.cli import output
 from mlbundle.cli.tables import shorten_digests
+from mlbundle.wording import units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

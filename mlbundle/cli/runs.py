@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlbundle.cli import output, units
+from mlbundle.cli import output
 from mlbundle.cli.params import complete_run
 from mlbundle.cli.record_views import form_text, headline_text, runtime_text
 from mlbundle.cli.runs_attach import command as attach_command
 from mlbundle.cli.runs_stop import command as stop_command
 from mlbundle.wire.words import counted
+from mlbundle.wording import units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

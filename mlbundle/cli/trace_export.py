@@ -8,8 +8,9 @@ from typing import BinaryIO
 
 import click
 
-from mlbundle.cli import output, units
+from mlbundle.cli import output
 from mlbundle.cli.params import complete_run
+from mlbundle.wording import units
 
 SCHEMA = "mlbundle/trace-export/v1"
 _FORMATS = ("perfetto", "chrome", "csv")

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlbundle.cli import output, units
+from mlbundle.cli import output
 from mlbundle.cli.params import complete_run
+from mlbundle.wording import units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

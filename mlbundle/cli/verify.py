@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from mlbundle.cli import output, units
+from mlbundle.cli import output
 from mlbundle.cli.inspect_ import attachment_name, warn_of_pickles
 from mlbundle.cli.network import network, network_options
 from mlbundle.cli.params import complete_reference
 from mlbundle.cli.progress import byte_progress
+from mlbundle.wording import units
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

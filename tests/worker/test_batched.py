@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mlbundle.cli import results_batched
 from mlbundle.errors import ProtocolBroken
 from mlbundle.runs.batches import add
 from mlbundle.runs.measured import read_measure
+from mlbundle.wording import results_batched
 from mlbundle.worker.emit import Emitter
 from mlbundle.worker.errors import WorkerError, bundle_error
 from mlbundle.worker.scenarios import batched, closed, headroom, loop

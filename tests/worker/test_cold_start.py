@@ -8,10 +8,10 @@ import sys
 import numpy as np
 import pytest
 
-from mlbundle.cli import results_cold_start
 from mlbundle.errors import ProtocolBroken
 from mlbundle.runs.cold_start import collect
 from mlbundle.wire.events import Result
+from mlbundle.wording import results_cold_start
 from mlbundle.worker.cold_start import ImportClock, _phases
 
 

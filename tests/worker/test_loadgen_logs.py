@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mlbundle.analysis.loadgen_logs import LogUnreadable, read_accuracy_log, read_detail_log
-from mlbundle.cli.results_loadgen import lines
 from mlbundle.errors import ProtocolBroken
 from mlbundle.runs.loadgen import collect
 from mlbundle.wire.events import Result
+from mlbundle.wording.results_loadgen import lines
 from mlbundle.worker.errors import WorkerError
 from mlbundle.worker.loadgen.accuracy import read_log
 

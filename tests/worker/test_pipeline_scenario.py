@@ -9,10 +9,10 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from mlbundle.cli import results_pipeline
 from mlbundle.errors import ProtocolBroken
 from mlbundle.runs.measured import read_measure
 from mlbundle.runs.pipelines import add
+from mlbundle.wording import results_pipeline
 from mlbundle.worker.emit import Emitter
 from mlbundle.worker.errors import WorkerError, bundle_error
 from mlbundle.worker.pipeline.stream import Gather, Spread, Stage, run_stream

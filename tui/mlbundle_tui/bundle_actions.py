@@ -23,8 +23,8 @@ def verified_text(
 ) -> str:
     """Check every byte of a bundle, and return what was found. Raises IntegrityError, what opening it raises."""
     from mlbundle.bundle.verify import verify_reader
-    from mlbundle.cli import units
     from mlbundle.runs.bundle_detail import open_row
+    from mlbundle.wording import units
 
     with open_row(row, settings, network) as reader:
         found = verify_reader(reader, progress)

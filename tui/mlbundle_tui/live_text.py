@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from mlbundle.cli import units
 from mlbundle.errors import CheckFailed
 from mlbundle.manifest.problems import printable
 from mlbundle.runs.words import counted
+from mlbundle.wording import units
 from mlbundle_tui.plan_text import place_text
 from mlbundle_tui.widgets.plot import bar, columns
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 from rich.text import Text
 
-from mlbundle.cli import units
 from mlbundle.manifest.problems import printable
 from mlbundle.runs.running import waiting_order
+from mlbundle.wording import units
 from mlbundle_tui import run_form
 from mlbundle_tui.screens.dialogs import error_text
 from mlbundle_tui.widgets.texts import pairs

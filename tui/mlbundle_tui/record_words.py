@@ -8,9 +8,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from mlbundle.cli import units
 from mlbundle.runs.advice import advice_for, reasons_of
 from mlbundle.runs.words import counted
+from mlbundle.wording import units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,11 +70,11 @@ def found(record: Mapping[str, Any]) -> list[Pair]:
         lines.append(("throughput", f"{units.rate(result['throughput_per_s'])}  ({amount})"))
         lines.append(("harness", _harness(result)))
     for module in dict.fromkeys(_PARTS[part] for part in result if part in _PARTS):
-        lines += importlib.import_module(f"mlbundle.cli.{module}").lines(result)
+        lines += importlib.import_module(f"mlbundle.wording.{module}").lines(result)
     lines += _used(record)
     profiles = record.get("profiles") or []
     if profiles:
-        lines += importlib.import_module("mlbundle.cli.results_profiles").lines(profiles)
+        lines += importlib.import_module("mlbundle.wording.results_profiles").lines(profiles)
     if record.get("seen"):
         lines += _seen(record["seen"])
     environment = record.get("environment") or {}
@@ -84,7 +84,7 @@ def found(record: Mapping[str, Any]) -> list[Pair]:
 
 def ran(record: Mapping[str, Any]) -> list[Pair]:
     """Return what was run, on what, and how: what somebody else needs to repeat it."""
-    from mlbundle.cli.scenario_text import scenario_text
+    from mlbundle.wording.scenario_text import scenario_text
 
     bundle, framework = record["bundle"], record["framework"]
     environment, image = record.get("environment") or {}, record.get("image") or {}

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mlbundle.cli.results_poisson import lines
 from mlbundle.errors import ProtocolBroken
 from mlbundle.runs.measured import read_measure
 from mlbundle.runs.open_loop import add
 from mlbundle.runs.repeats import add_online
+from mlbundle.wording.results_poisson import lines
 
 SERVICE_NS = 1_000_000
 

@@ -9,7 +9,6 @@ import click
 import pytest
 
 from mlbundle.cli.scenario import chosen_scenario, scenario_arguments
-from mlbundle.cli.scenario_text import scenario_text
 from mlbundle.errors import UsageError
 from mlbundle.runs.scenarios import (
     check_compliance,
@@ -19,6 +18,7 @@ from mlbundle.runs.scenarios import (
     scenario_options,
 )
 from mlbundle.wire.scenarios import COUNT, SCENARIOS
+from mlbundle.wording.scenario_text import scenario_text
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mlbundle.cli import percentiles, results_batched
 from mlbundle.cli.record_table import _harness_lines, _latency_lines
+from mlbundle.wording import percentiles, results_batched
 
 LATENCY = {"p50": 1000, "p90": 2000, "p99": 3000}
 

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mlbundle.analysis.loadgen_logs import DetailLog
-from mlbundle.cli import results_tokens
 from mlbundle.errors import ProtocolBroken
 from mlbundle.runs.loadgen_peak import peak_of
 from mlbundle.runs.measured import PassFindings
 from mlbundle.runs.tokens import tokens_of, tokens_of_loadgen
+from mlbundle.wording import results_tokens
 
 
 def tokens(folder: Path, latencies: list[int], first: list[int], counts: list[int], said: Any = None) -> Any:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 from textual.widgets import Static
 
-from mlbundle.cli import units
+from mlbundle.wording import units
 from mlbundle_tui.run_tabs.base import RunTab
 from mlbundle_tui.screens.dialogs import show_text
 from mlbundle_tui.widgets.row_table import Column, RowTable

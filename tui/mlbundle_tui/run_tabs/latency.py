@@ -9,7 +9,7 @@ from textual.containers import Container
 from textual.widget import Widget
 from textual.widgets import Static
 
-from mlbundle.cli import units
+from mlbundle.wording import units
 from mlbundle_tui.run_tabs.base import RunTab
 from mlbundle_tui.widgets.plot import Plot, Series, columns
 

@@ -8,7 +8,7 @@ from rich.text import Text
 from textual.binding import Binding
 from textual.widgets import Static
 
-from mlbundle.cli import units
+from mlbundle.wording import units
 from mlbundle_tui.run_tabs.base import RunTab
 from mlbundle_tui.widgets.plot import bar
 from mlbundle_tui.widgets.row_table import Cell, Column, RowTable

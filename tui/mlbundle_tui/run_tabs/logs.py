@@ -10,10 +10,10 @@ from textual.binding import Binding
 from textual.widgets import Input, Static
 from textual.worker import get_current_worker
 
-from mlbundle.cli import units
 from mlbundle.errors import MlbundleError, ReferenceNotFound
 from mlbundle.runs.folder import WORKER_LOG
 from mlbundle.runs.log_file import LogFile
+from mlbundle.wording import units
 from mlbundle_tui.run_tabs.base import RunTab
 from mlbundle_tui.screens.dialogs import show_error
 from mlbundle_tui.widgets.log_view import LogView

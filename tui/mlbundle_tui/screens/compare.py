@@ -15,8 +15,8 @@ from textual.containers import Container, VerticalScroll
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
-from mlbundle.cli import units
 from mlbundle.errors import MlbundleError, ReferenceNotFound
+from mlbundle.wording import units
 from mlbundle_tui import record_words, run_words
 from mlbundle_tui.marks import MOST_COMPARED, marked_runs
 from mlbundle_tui.run_tabs.latency import latency_series, scale_of, seconds

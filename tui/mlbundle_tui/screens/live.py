@@ -14,8 +14,8 @@ from textual.binding import Binding
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Digits, Log, Static
 
-from mlbundle.cli import units
 from mlbundle.errors import MlbundleError, error_of_document
+from mlbundle.wording import units
 from mlbundle_tui import affinity, live_text
 from mlbundle_tui.background import beside
 from mlbundle_tui.live_source import LiveSource, Seen

@@ -8,7 +8,7 @@ from rich.text import Text
 from textual.binding import Binding
 from textual.widgets import DataTable
 
-from mlbundle.cli import units
+from mlbundle.wording import units
 from mlbundle_tui.widgets.texts import STATES, fit, state_text
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mlbundle.cli import units
 from mlbundle.manifest.problems import printable
+from mlbundle.wording import units
 from mlbundle_tui.widgets.texts import STATES, fit, pairs, state_text
 
 if TYPE_CHECKING:

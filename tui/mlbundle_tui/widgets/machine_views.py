@@ -8,8 +8,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mlbundle.cli import units
 from mlbundle.manifest.problems import printable
+from mlbundle.wording import units
 from mlbundle_tui.widgets.texts import fit, pairs
 
 if TYPE_CHECKING:

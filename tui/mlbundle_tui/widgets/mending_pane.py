@@ -12,9 +12,9 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import Log, Static
 
-from mlbundle.cli import units
 from mlbundle.errors import Interrupted, MlbundleError
 from mlbundle.manifest.problems import printable
+from mlbundle.wording import units
 from mlbundle_tui.widgets.texts import fit
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlbundle.cli import units
+from mlbundle.wording import units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlbundle.cli import percentiles, units
+from mlbundle.wording import percentiles, units
 
 _ENDS = {
     "no-gain": "the throughput no longer grew",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mlbundle.cli import units
+from mlbundle.wording import units
 
 
 def lines(result: dict[str, Any]) -> list[tuple[str, str]]:
