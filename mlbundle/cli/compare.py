@@ -8,9 +8,9 @@ import click
 
 from mlbundle.cli import output
 from mlbundle.cli.params import complete_run
-from mlbundle.cli.record_views import form_text, headline_text, runtime_text
 from mlbundle.errors import EXIT_YES, CheckFailed
 from mlbundle.wording import units
+from mlbundle.wording.run_rows import form_text, headline_text, runtime_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

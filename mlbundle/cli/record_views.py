@@ -10,7 +10,7 @@ from mlbundle.cli.tables import shorten_digests
 from mlbundle.wording import units
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from mlbundle.runs.record_diff import Change, RecordDifference
 
@@ -49,25 +49,6 @@ def show_environment(record: dict[str, Any]) -> None:
         ("" if row[0] == previous else row[0], *row[1:]) for previous, row in zip(before, rows, strict=False)
     ]
     output.table(("section", "what", "value"), shown)
-
-
-def form_text(framework: str, version: str, variant: str | None) -> str:
-    """Return `onnxruntime 1.31.1`, or `torch-export (torch) 2.13.0` of a form with a name of its own."""
-    named = framework if variant in {None, framework} else f"{variant} ({framework})"
-    return f"{named} {version}".strip()
-
-
-def runtime_text(runtime: str, isolation: str | None) -> str:
-    """Return `docker`, or `process (unpinned)` where nobody knows what exactly the run ran in."""
-    return f"{runtime} (unpinned)" if isolation == "unpinned" else runtime
-
-
-def headline_text(row: Mapping[str, Any]) -> str:
-    """Return the headline of a row of runs: `9.52 us trimmed mean`, `8,100 /s peak`; nothing where it has none."""
-    if row["headline_value"] is None:
-        return ""
-    write = units.rate if row["headline_unit"] == "per_s" else units.duration
-    return f"{write(row['headline_value'])} {row['headline']}"
 
 
 def show_difference(found: RecordDifference, *, everything: bool = False) -> None:

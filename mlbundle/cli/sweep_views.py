@@ -6,10 +6,10 @@ import shutil
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.cli import output
-from mlbundle.cli.record_views import headline_text
 from mlbundle.runs.words import counted as counted_as
 from mlbundle.wire.scenarios import BY_NAME, COUNT, NUMBER
 from mlbundle.wording import units
+from mlbundle.wording.run_rows import headline_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,23 +5,16 @@ The lines of each scenario are those of `mlbundle runs show`, so both say the sa
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.runs.advice import advice_for, reasons_of
-from mlbundle.runs.words import counted
-from mlbundle.wording import units
+from mlbundle.wording import percentiles, record_lines, results_profiles, units
+from mlbundle.wording.scenario_text import scenario_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 Pair = tuple[str, str]
-# Part of a result -> module that knows how to say it.
-_PARTS = {
-    "poisson": "results_poisson", "peak": "results_poisson", "repeats": "results_poisson",
-    "percentiles": "results_poisson", "loadgen": "results_loadgen", "tokens": "results_tokens",
-    "batches": "results_batched", "pipeline": "results_pipeline", "cold_start": "results_cold_start",
-}  # fmt: skip
 
 
 def verdict(record: Mapping[str, Any]) -> tuple[str, str, list[str]]:
@@ -60,32 +53,18 @@ def found(record: Mapping[str, Any]) -> list[Pair]:
     result = record.get("result") or {}
     lines: list[Pair] = []
     if result:
-        latency = result.get("latency_ns") or {}
-        shown = [
-            ("trimmed mean", "trimmed_mean"),
-            *((p.replace("_", "."), p) for p in ("p50", "p90", "p99", "p99_9")),
-        ]
-        lines += [(name, units.duration(latency[key])) for name, key in shown if latency.get(key) is not None]
-        amount = f"{counted(result['queries'], 'query', 'queries')} in {result['duration_s']:.2f} s"
-        lines.append(("throughput", f"{units.rate(result['throughput_per_s'])}  ({amount})"))
-        lines.append(("harness", _harness(result)))
-    for module in dict.fromkeys(_PARTS[part] for part in result if part in _PARTS):
-        lines += importlib.import_module(f"mlbundle.wording.{module}").lines(result)
-    lines += _used(record)
-    profiles = record.get("profiles") or []
-    if profiles:
-        lines += importlib.import_module("mlbundle.wording.results_profiles").lines(profiles)
-    if record.get("seen"):
-        lines += _seen(record["seen"])
-    environment = record.get("environment") or {}
-    lines += [("warning", str(one.get("message"))) for one in environment.get("warnings") or []]
-    return lines
+        lines += _latency(result)
+        lines += record_lines.throughput(result)
+        lines += record_lines.harness(record["scenario"]["name"], float(result["harness_overhead"]["ratio"]))
+        lines += record_lines.of_scenario(record, result)
+    lines += record_lines.used(record)
+    lines += results_profiles.lines(record.get("profiles") or [])
+    lines += record_lines.seen(record)
+    return [*lines, *record_lines.warnings(record)]
 
 
 def ran(record: Mapping[str, Any]) -> list[Pair]:
     """Return what was run, on what, and how: what somebody else needs to repeat it."""
-    from mlbundle.wording.scenario_text import scenario_text
-
     bundle, framework = record["bundle"], record["framework"]
     environment, image = record.get("environment") or {}, record.get("image") or {}
     named = f"{framework['name']} {framework['version']}".strip()
@@ -116,31 +95,10 @@ def ran(record: Mapping[str, Any]) -> list[Pair]:
     return [(name, text) for name, text in lines if text]
 
 
-def _harness(result: Mapping[str, Any]) -> str:
-    ratio = float(result["harness_overhead"]["ratio"])
-    return (
-        "less than 0.1 % of the headline"
-        if ratio - 1 < 0.0005
-        else f"{100 * (ratio - 1):.1f} % of the headline"
-    )
-
-
-def _used(record: Mapping[str, Any]) -> list[Pair]:
-    measured = (record.get("resources") or {}).get("measure") or {}
-    texts = []
-    if measured.get("cpu_share_mean") is not None:
-        texts.append(f"{measured['cpu_share_mean']:.2f} CPUs")
-    if measured.get("memory_peak_bytes") is not None:
-        texts.append(units.size(measured["memory_peak_bytes"]))
-    return [("used", ", ".join(texts))] if texts else []
-
-
-def _seen(seen: Mapping[str, Any]) -> list[Pair]:
-    texts = []
-    if seen.get("queries"):
-        texts.append(counted(seen["queries"], "query", "queries"))
-    if seen.get("last_window"):
-        texts.append(f"p50 {units.duration(seen['last_window']['p50_ns'])}")
-    if seen.get("phase"):
-        texts.append(f"ended in phase {seen['phase']}")
-    return [("seen", ", ".join(texts))] if texts else []
+def _latency(result: Mapping[str, Any]) -> list[Pair]:
+    """Return trimmed mean and percentiles, each in a line of its own, `-` where the queries are too few to tell."""
+    latency = result.get("latency_ns") or {}
+    queries = None if "loadgen" in result else result["queries"]
+    found = percentiles.pairs(latency, queries, percentiles.WITH_TAIL)
+    mean = latency.get("trimmed_mean")
+    return found if mean is None else [("trimmed mean", units.duration(mean)), *found]

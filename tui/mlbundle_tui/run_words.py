@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlbundle.wording import units
+from mlbundle.wording import run_rows, units
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,16 +25,9 @@ _SHOWN = {
 }
 
 
-def status_word(row: Mapping[str, Any]) -> str:
-    """Return what a run is called by: `invalid` or `quick` of a completed one whose numbers say less."""
-    if row["status"] != "completed":
-        return str(row["status"])
-    return "invalid" if not row["valid"] else "quick" if row["quick"] else "completed"
-
-
 def status_cell(row: Mapping[str, Any]) -> Cell:
     """Return sign, word and colour of a run's status; of one that goes on its phase and how much of it is done."""
-    word = status_word(row)
+    word = run_rows.status_word(row)
     sign, style = _SHOWN.get(word, ("?", "dim"))
     if word == "running" and row.get("phase"):
         share = row.get("progress")
@@ -49,26 +42,18 @@ def model_text(row: Mapping[str, Any]) -> str:
 
 def form_text(row: Mapping[str, Any]) -> str:
     """Return `torch 2.13.0`, or `torch-export (torch) 2.13.0` of a form with a name of its own."""
-    variant, framework = row["variant"], row["framework"]
-    named = framework if variant in {None, framework} else f"{variant} ({framework})"
-    return f"{named} {row['framework_version']}".strip()
+    return run_rows.form_text(row["framework"], row["framework_version"], row["variant"])
 
 
 def runtime_text(row: Mapping[str, Any]) -> str:
     """Return `docker`, or `process (unpinned)` where nobody knows what exactly the run ran in."""
-    runtime, isolation = row["runtime"] or "", row["isolation"]
-    return f"{runtime} (unpinned)" if isolation == "unpinned" else str(runtime)
+    return run_rows.runtime_text(row["runtime"] or "", row["isolation"])
 
 
 def headline_text(row: Mapping[str, Any]) -> str:
     """Return the headline with its unit; empty where there is none."""
     value = row["headline_value"]
-    return "" if value is None else measure_text(value, row["headline_unit"])
-
-
-def measure_text(value: float, unit: str) -> str:
-    """Return a headline's value: a duration or a rate."""
-    return units.rate(value) if unit == "per_s" else units.duration(value)
+    return "" if value is None else run_rows.measure_text(value, row["headline_unit"])
 
 
 def duration_text(value_ns: float | None) -> str:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mlbundle.cli.record_table import _harness_lines, _latency_lines
-from mlbundle.wording import percentiles, results_batched
+from mlbundle.wording import percentiles, record_lines, results_batched
 
 LATENCY = {"p50": 1000, "p90": 2000, "p99": 3000}
 
@@ -26,8 +25,8 @@ def test_a_percentile_is_shown_where_the_queries_tell_it(queries: int | None, sh
 
 def test_loadgen_says_its_own_percentiles_and_a_few_queries_of_ours_say_none() -> None:
     few = {"latency_ns": LATENCY, "queries": 1}
-    assert _latency_lines(few) == [("latency", "p50 1.00 us  p90 -  p99 -")]
-    assert _latency_lines({**few, "loadgen": {}})[0][1].endswith("p99 3.00 us")
+    assert record_lines.latency(few) == [("latency", "p50 1.00 us  p90 -  p99 -")]
+    assert record_lines.latency({**few, "loadgen": {}})[0][1].endswith("p99 3.00 us")
 
 
 def test_a_size_of_few_batches_has_no_p99() -> None:
@@ -50,7 +49,7 @@ def test_a_size_of_few_batches_has_no_p99() -> None:
 def test_what_the_harness_costs_is_told_of_what_the_scenario_measures(
     scenario: str, words: str | None
 ) -> None:
-    found = _harness_lines(scenario, 1.25)
+    found = record_lines.harness(scenario, 1.25)
     if words is None:
         assert found == []
     else:

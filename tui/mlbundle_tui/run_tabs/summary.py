@@ -11,6 +11,7 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.widgets import Digits, Static
 
 from mlbundle.store.headline import headline_of, is_quick
+from mlbundle.wording import run_rows
 from mlbundle_tui import record_words, run_words
 from mlbundle_tui.run_tabs.base import RunTab
 
@@ -102,7 +103,7 @@ class SummaryTab(RunTab):
         headline = headline_of(record)
         if headline is None:
             return []
-        found = [Tile(headline.name, run_words.measure_text(headline.value, headline.unit), first=True)]
+        found = [Tile(headline.name, run_rows.measure_text(headline.value, headline.unit), first=True)]
         latency = (record.get("result") or {}).get("latency_ns") or {}
         found += [
             Tile(name, run_words.duration_text(latency[name]))

@@ -16,8 +16,8 @@ from textual.widgets import Static
 from textual.worker import get_current_worker
 
 from mlbundle.errors import MlbundleError, ReferenceNotFound
-from mlbundle.wording import units
-from mlbundle_tui import record_words, run_words
+from mlbundle.wording import run_rows, units
+from mlbundle_tui import record_words
 from mlbundle_tui.marks import MOST_COMPARED, marked_runs
 from mlbundle_tui.run_tabs.latency import latency_series, scale_of, seconds
 from mlbundle_tui.screens.base import Section
@@ -261,7 +261,7 @@ def _numbers(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
         return ["" if document[name] is None else how(document[name]) for document in documents]
 
     headline = [
-        "" if d["headline_value"] is None else run_words.measure_text(d["headline_value"], d["headline_unit"])
+        "" if d["headline_value"] is None else run_rows.measure_text(d["headline_value"], d["headline_unit"])
         for d in documents
     ]
     named = next((str(d["headline"]) for d in documents if d["headline"]), "headline")

@@ -13,6 +13,7 @@ from textual.widgets import Input, Static
 from textual.worker import get_current_worker
 
 from mlbundle.errors import MlbundleError
+from mlbundle.wording import run_rows
 from mlbundle_tui import run_words
 from mlbundle_tui.marks import MOST_COMPARED, marked_runs
 from mlbundle_tui.screens.base import Section
@@ -185,7 +186,7 @@ class RunsSection(Section):
         row = self._row(number)
         if row is None:
             return None
-        invalid = run_words.status_word(row) not in {"completed", "quick"}
+        invalid = run_rows.status_word(row) not in {"completed", "quick"}
         cold = row["scenario"] == "cold-start"  # starts are too few for a p99
         headline = run_words.headline_text(row)
         return (
