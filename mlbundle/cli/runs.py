@@ -101,10 +101,10 @@ def show(run: str, environment: bool, output_format: str) -> None:
     RUN is an id, the beginning of one, or `latest`, which is the default.
     """
     from mlbundle.cli.record_table import show_record
+    from mlbundle.cli.record_views import show_environment
     from mlbundle.config import load_settings
     from mlbundle.runs.catalog import show_run
     from mlbundle.runs.recover import recover_left_runs
-    from mlbundle.cli.record_views import show_environment
 
     settings = load_settings()
     recover_left_runs(settings)
@@ -147,11 +147,11 @@ def diff(left: str, right: str, everything: bool, output_format: str) -> int:
     What can explain other numbers comes first, the numbers come last; long lists are folded without --all. Exit code
     0 when both ran under the same conditions, 1 when something other than the measured values differs.
     """
+    from mlbundle.cli.record_views import show_difference
     from mlbundle.config import load_settings
     from mlbundle.errors import EXIT_NO, EXIT_YES
     from mlbundle.runs.catalog import show_run
     from mlbundle.runs.record_diff import diff_records
-    from mlbundle.cli.record_views import show_difference
 
     settings = load_settings()
     found = diff_records(show_run(settings, left), show_run(settings, right), everything=everything)
