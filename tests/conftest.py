@@ -14,6 +14,7 @@ from framework_pythons import framework_cache, tensorflow_python, torch_python  
 from image_builds import ImageBuild, remove_images
 from registry_fixture import RealRegistry, running_registry
 from support import BASE_IMAGE, Cli, Outcome, command_line, lacking
+from warm_commands import is_warm, run_warm
 
 from mlbundle.cli import output
 
@@ -41,17 +42,21 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture
-def cli(tmp_path: Path) -> Cli:
+def cli(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Cli:
     """Run `mlbundle` in a process of its own."""
+    folder = tmp_path_factory.mktemp("written")
 
     def run(*arguments: str | Path, env: dict[str, str] | None = None, cwd: Path | None = None) -> Outcome:
+        whole = {**os.environ, **(env or {})}
+        if is_warm(env or {}):
+            return Outcome(*run_warm([*map(str, arguments)], whole, cwd or tmp_path, folder))
         done = subprocess.run(
             command_line(*arguments),
             capture_output=True,
             text=True,
             timeout=300,
             cwd=cwd or tmp_path,
-            env={**os.environ, **(env or {})},
+            env=whole,
             stdin=subprocess.DEVNULL,
         )
         return Outcome(done.returncode, done.stdout, done.stderr)

@@ -1,6 +1,6 @@
 """Commands in several processes on one data folder, killed at random moments; the driver of `test_kills.py`.
 
-    kill_rounds.py FOLDER REGISTRY SEED
+    kill_rounds.py FOLDER REGISTRY SEED KILLS
 
 A round: new content for the bundles; commands in four processes, most of them killed somewhere in their usual time;
 then all that still run are killed at once. Now everything that has a name must keep what the name promises. Then each
@@ -31,11 +31,9 @@ from mlbundle.store.bundles import BundleStore
 from mlbundle.store.library import Library
 
 PROCESSES = 4
-KILLS = 210
-KILLS_OF_EACH = {"pack": 27, "add": 27, "push": 27, "pull": 27, "gc": 27}
+OFTEN_KILLED = ("pack", "add", "push", "pull", "gc")
 KILLS_A_ROUND = 20
 WISHES = {"pack": 5, "add": 5, "push": 5, "pull": 5, "gc": 6, "rm": 3, "sign": 3}
-LATEST_S = 240.0
 SETTLED = 10
 """Bundles that nobody packs anew; they come into the library and leave it again."""
 
@@ -75,6 +73,7 @@ class Driver:
     folder: Path
     host: str
     seed: int
+    kills: int
     round: int = 0
     started: int = 0
     known: dict[str, str] = field(default_factory=dict)
@@ -151,7 +150,7 @@ class Driver:
     def _choose(self) -> Task | None:
         """Return a command that makes sense now, with what is short of kills first."""
         wishes = {
-            kind: wish * (3 if self.killed[kind] < KILLS_OF_EACH.get(kind, 0) * self._share() else 1)
+            kind: wish * (3 if self.killed[kind] < self._least(kind) * self._share() else 1)
             for kind, wish in WISHES.items()
         }
         kind = self.chance.choices(list(wishes), list(wishes.values()))[0]
@@ -176,7 +175,16 @@ class Driver:
         return self._choose_arrival(kind)
 
     def _share(self) -> float:
-        return min(1.0, (sum(self.killed.values()) + KILLS_A_ROUND) / KILLS)
+        return min(1.0, (sum(self.killed.values()) + KILLS_A_ROUND) / self.kills)
+
+    @property
+    def latest_s(self) -> float:
+        """When it must be over, on any machine."""
+        return 120.0 + 2 * self.kills
+
+    def _least(self, kind: str) -> int:
+        """How many kills of a kind there must be: an eighth of all."""
+        return self.kills // 8 if kind in OFTEN_KILLED else 0
 
     def _choose_removal(self) -> Task | None:
         busy = {task.label for task in self._open_tasks()}
@@ -222,8 +230,8 @@ class Driver:
     def _wait(self) -> None:
         """Wait for the next end or the next kill, whichever comes first."""
         now_s = time.monotonic()
-        if now_s - self.began_s > LATEST_S:
-            fail(f"{LATEST_S} s are over; running: {[item.task for item in self.running]}")
+        if now_s - self.began_s > self.latest_s:
+            fail(f"{self.latest_s} s are over; running: {[item.task for item in self.running]}")
         times = [item.kill_at_s for item in self.running if item.kill_at_s is not None]
         poll = select.poll()
         for item in self.running:
@@ -269,8 +277,8 @@ class Driver:
     # Rounds
 
     def enough(self) -> bool:
-        return sum(self.killed.values()) >= KILLS and all(
-            self.killed[kind] >= least for kind, least in KILLS_OF_EACH.items()
+        return sum(self.killed.values()) >= self.kills and all(
+            self.killed[kind] >= self._least(kind) for kind in OFTEN_KILLED
         )
 
     def play(self) -> None:
@@ -377,9 +385,9 @@ def fail(message: str) -> None:
     sys.exit(message)
 
 
-def main(folder: Path, host: str, seed: int) -> None:
+def main(folder: Path, host: str, seed: int, kills: int) -> None:
     forked.import_everything()
-    driver = Driver(folder, host, seed)
+    driver = Driver(folder, host, seed, kills)
     driver.prepare()
     while not driver.enough():
         driver.play()
@@ -399,4 +407,4 @@ def main(folder: Path, host: str, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))
