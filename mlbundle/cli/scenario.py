@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mlbundle.errors import UsageError
-from mlbundle.wire.scenarios import BY_NAME, FILE, FLAG, NAMES, SCENARIOS, Option
+from mlbundle.wire.scenarios import FILE, FLAG, NAMES, SCENARIOS, Option
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from click.shell_completion import CompletionItem
 
-PLUG_IN = "plugin:"
 _PREFIX = "scenario_option_"
 
 
@@ -49,6 +48,7 @@ def chosen_scenario(chosen: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 
     Raises UsageError and what `read_scenario_file` raises.
     """
+    from mlbundle.runs.own_scenarios import PLUG_IN, check_own_name, plain_name, with_set
     from mlbundle.runs.scenarios import places_in_file, read_scenario_file, scenario_options
 
     path = chosen.pop("scenario_file")
@@ -65,7 +65,7 @@ def chosen_scenario(chosen: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     if not own:
         _check_name(name, named_in)
     else:
-        _check_own_name(name.removeprefix(PLUG_IN))
+        check_own_name(name.removeprefix(PLUG_IN))
     said = _said(chosen)
     if own and said:
         option = next(iter(said))
@@ -73,11 +73,11 @@ def chosen_scenario(chosen: dict[str, Any]) -> tuple[str, dict[str, Any]]:
             f"--{option} is an option of scenarios of ours",
             hint=f"options of your own are written --set {option}=VALUE",
         )
-    said = _with_set(said, chosen.pop("scenario_set"))
+    said = with_set(said, chosen.pop("scenario_set"))
     places = {} if path is None else {key: at for key, at in places_in_file(path).items() if key in given}
     # What is said on the command line is newer than the file, however its names are written there.
-    newer = {_plain(option) for option in said}
-    kept = {key: value for key, value in given.items() if _plain(key) not in newer}
+    newer = {plain_name(option) for option in said}
+    kept = {key: value for key, value in given.items() if plain_name(key) not in newer}
     if own:
         return name.removeprefix(PLUG_IN), {**kept, **said}
     return name, scenario_options(name, {**kept, **said}, places)
@@ -93,38 +93,13 @@ def _said(chosen: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _with_set(said: dict[str, Any], sets: tuple[str, ...]) -> dict[str, Any]:
-    """Add what `--set` says; raises UsageError for an option that has been said already."""
-    found, names = dict(said), {_plain(option) for option in said}
-    for text in sets:
-        option, equals, value = text.partition("=")
-        if not equals or not option:
-            raise UsageError(f"--set {text}: write NAME=VALUE")
-        if _plain(option) in names:
-            raise UsageError(f"--set {text}: {option} is said twice", hint="leave one of them out")
-        names.add(_plain(option))
-        found[option] = value
-    return found
-
-
-def _plain(option: str) -> str:
-    """Return the name of an option as users write it, for that or for its key in a job."""
-    keys = {one.key: one.name for spec in SCENARIOS for one in spec.options}
-    return keys.get(option, option.replace("_", "-"))
-
-
-def _check_own_name(name: str) -> None:
-    if not name.strip():
-        raise UsageError("the scenario of your own has no name", hint=f"write {PLUG_IN}NAME")
-    if name in BY_NAME:
-        raise UsageError(f"{name} is a scenario of ours", hint=f"write --scenario {name}")
-
-
 def _check_name(name: str, named_in: Path | None) -> None:
     names = [spec.name for spec in SCENARIOS]
     if name in names:
         return
     import difflib
+
+    from mlbundle.runs.own_scenarios import PLUG_IN
 
     close = difflib.get_close_matches(name, names, n=1)
     meant = f"did you mean {close[0]}? " if close else ""

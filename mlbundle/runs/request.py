@@ -11,13 +11,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import UsageError
-from mlbundle.runs.quantities import bytes_text, parse_bytes, parse_cpus
+from mlbundle.runs.own_scenarios import PLUG_IN, check_own_name, with_set
+from mlbundle.runs.quantities import bytes_text
+from mlbundle.runs.request_checks import (
+    read_cpus,
+    read_file,
+    read_memory,
+    read_seed,
+    read_threads,
+    read_timeout,
+    read_words,
+)
 from mlbundle.runs.scenarios import check_compliance, read_option, scenario_options
 from mlbundle.runs.words import seconds
 from mlbundle.wire.scenarios import BY_NAME, COUNTS, FLAG, NAMES, SECONDS, WARM_UP, Option
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from mlbundle.config import Settings
     from mlbundle.runs.bundle_facts import Form
@@ -28,7 +38,6 @@ OPTION = "scenario."
 TOGETHER = "together"
 """The field of a problem that several fields make together."""
 
-_MOST_THREADS = 1024
 FAR_AWAY = ("registry", "web")
 """Kinds of references whose bundle is fetched before anything of it is known."""
 
@@ -37,13 +46,15 @@ FAR_AWAY = ("registry", "web")
 class RunRequest:
     """Texts as they are written, empty where nothing was; `options` are the scenario's, by name, flags as `yes`.
 
-    Options that the scenario does not have are kept and passed over: another scenario may have them.
+    Options that the scenario does not have are kept and passed over: another scenario may have them. A scenario of
+    one's own is `plugin:NAME`, and its options are the words of `own_options`: `size=10 'name=two words'`.
     """
 
     reference: str = ""
     framework: str = ""
     scenario: str = "online"
     options: Mapping[str, str] = field(default_factory=dict)
+    own_options: str = ""
     runtime: str = "auto"
     accelerator: str = "cpu"
     threads: str = ""
@@ -52,6 +63,13 @@ class RunRequest:
     trace_level: str = "model"
     accuracy: bool = True
     trust: bool = False
+    architecture: str = ""
+    python: str = ""
+    seed: str = ""
+    timeout: str = ""
+    concurrent: bool = False
+    plain_http: bool = False
+    ca_file: str = ""
 
     @classmethod
     def of_settings(cls, settings: Settings, reference: str = "") -> RunRequest:
@@ -59,23 +77,35 @@ class RunRequest:
         return cls(reference=reference, runtime=settings.runtime, trace_level=settings.trace_level)
 
     @property
+    def own_scenario(self) -> str | None:
+        """The name of a scenario of one's own, None where it is one of ours."""
+        own = self.scenario.startswith(PLUG_IN)
+        return self.scenario.removeprefix(PLUG_IN).strip() if own else None
+
+    @property
     def chosen_options(self) -> dict[str, str]:
-        """The options that were written and that the scenario has."""
-        spec = BY_NAME[self.scenario]
+        """The options that were written and that the scenario has; none of one of one's own."""
+        spec = BY_NAME.get(self.scenario)
+        if spec is None:
+            return {}
         texts = {name: text.strip() for name, text in self.options.items() if spec.option(name) is not None}
         return {name: text for name, text in texts.items() if text}
 
     def problems(self) -> dict[str, UsageError]:
         """Return field -> what is wrong with it, nothing when the command line would take it all.
 
-        Fields are called as the members here, options `scenario.NAME`. Looks at no file but those of arrivals.
+        Fields are called as the members here, options `scenario.NAME`. Looks at no files but those that are named.
         """
         found: dict[str, UsageError] = {}
         if not self.reference.strip():
             found["reference"] = UsageError("no bundle is chosen", hint="a name, a file, a folder or oci://…")
-        checks = {"threads": _threads, "cpus": _cpus, "memory": _memory}
-        for name, check in checks.items():
+        for name, check in _CHECKS.items():
             _note(found, name, check, getattr(self, name))
+        own = self.own_scenario
+        if own is not None:
+            _note(found, "scenario", check_own_name, own)
+            _note(found, "own_options", lambda text: with_set({}, read_words(text)), self.own_options)
+            return found
         spec = BY_NAME[self.scenario]
         for name, text in self.chosen_options.items():
             option = spec.option(name)
@@ -87,6 +117,8 @@ class RunRequest:
 
     def read_options(self) -> dict[str, Any]:
         """Return the scenario's options as a job has them. Raises UsageError."""
+        if self.own_scenario is not None:
+            return with_set({}, read_words(self.own_options))
         options = scenario_options(self.scenario, self.chosen_options)
         check_compliance(options, accuracy=self.accuracy)
         return options
@@ -99,23 +131,46 @@ class RunRequest:
             "--scenario": (self.scenario, "online"),
             "--runtime": (self.runtime, settings.runtime),
             "--accelerator": (self.accelerator, "cpu"),
+            "--arch": (self.architecture, ""),
             "--threads": (self.threads, ""),
             "--cpus": (self.cpus, ""),
             "--memory": (self.memory, ""),
             "--trace": (self.trace_level, settings.trace_level),
+            "--seed": (self.seed, ""),
+            "--timeout": (self.timeout, ""),
+            "--python": (self.python, ""),
+            "--ca-file": (self.ca_file, ""),
         }
         for name, (text, default) in said.items():
             if text.strip() and text.strip() != default:
                 found += [name, text.strip()]
-        spec = BY_NAME[self.scenario]
-        for name, text in self.chosen_options.items():
-            option = spec.option(name)
-            flag = option is not None and option.kind == FLAG
-            found += [f"--{name}"] if flag else [f"--{name}", text]
-        found += [] if self.accuracy else ["--no-accuracy"]
-        found += ["--trust"] if self.trust else []
+        found += self._scenario_arguments()
+        flags = {
+            "--no-accuracy": not self.accuracy,
+            "--trust": self.trust,
+            "--concurrent": self.concurrent,
+            "--plain-http": self.plain_http,
+        }
+        found += [name for name, said in flags.items() if said]
         reference = self.reference.strip()
         return [*found, "--", reference] if reference.startswith("-") else [reference, *found]
+
+    def _scenario_arguments(self) -> list[str]:
+        found: list[str] = []
+        spec = BY_NAME.get(self.scenario)
+        for name, text in self.chosen_options.items():
+            option = None if spec is None else spec.option(name)
+            flag = option is not None and option.kind == FLAG
+            found += [f"--{name}"] if flag else [f"--{name}", text]
+        if self.own_scenario is not None:
+            # What can't be taken apart stands as it is written: the command line is shown while that goes on.
+            try:
+                words = read_words(self.own_options)
+            except UsageError:
+                words = [self.own_options.strip()]
+            for word in words:
+                found += ["--set", word]
+        return found
 
     def command_text(self, settings: Settings) -> str:
         """Return the command that asks for the same, as a line for a shell; empty without a bundle."""
@@ -125,6 +180,7 @@ class RunRequest:
 
     def run_options(self, settings: Settings, *, dry_run: bool = False) -> RunOptions:
         """Return what a plan is made of; its `command` holds the arguments. Raises the first problem."""
+        from mlbundle.runs.network import Network
         from mlbundle.runs.plan import RunOptions
 
         for problem in self.problems().values():
@@ -132,20 +188,36 @@ class RunRequest:
         return RunOptions(
             reference=self.reference.strip(),
             framework=self.framework.strip() or None,
+            architecture=self.architecture or None,
             runtime=self.runtime,
             accelerator=self.accelerator,
-            scenario=self.scenario,
+            scenario=self.own_scenario or self.scenario,
             scenario_options=self.read_options(),
             accuracy=self.accuracy,
             trace_level=self.trace_level,
-            threads=_threads(self.threads) or 1,
-            cpus=_cpus(self.cpus),
-            memory_bytes=_memory(self.memory) or settings.memory_bytes,
-            hang_timeout_s=settings.hang_timeout_s,
+            threads=read_threads(self.threads) or 1,
+            cpus=read_cpus(self.cpus),
+            memory_bytes=read_memory(self.memory) or settings.memory_bytes,
+            hang_timeout_s=read_timeout(self.timeout) or settings.hang_timeout_s,
+            seed=read_seed(self.seed) or 0,
             trust=self.trust,
+            python=read_file(self.python),
+            concurrent=self.concurrent,
+            network=Network(plain_http=self.plain_http, ca_file=read_file(self.ca_file)),
             dry_run=dry_run,
             command=("mlbundle", "run", *self.arguments(settings)),
         )
+
+
+_CHECKS: dict[str, Callable[[str], object]] = {
+    "threads": read_threads,
+    "cpus": read_cpus,
+    "memory": read_memory,
+    "seed": read_seed,
+    "timeout": read_timeout,
+    "python": read_file,
+    "ca_file": read_file,
+}
 
 
 def default_text(option: Option) -> str:
@@ -174,6 +246,11 @@ def range_text(option: Option) -> str:
 def memory_default(settings: Settings) -> str:
     """Return the memory limit that a run has when nothing is said, as it would be written."""
     return bytes_text(settings.memory_bytes)
+
+
+def timeout_default(settings: Settings) -> str:
+    """Return how long a worker may be silent when nothing is said, as it would be written."""
+    return seconds(settings.hang_timeout_s)
 
 
 def forms_of(reference: str, settings: Settings) -> tuple[Form, ...]:
@@ -220,26 +297,3 @@ def _note(found: dict[str, UsageError], name: str, check: Any, text: str) -> Non
         check(text)
     except UsageError as error:
         found[name] = error
-
-
-def _threads(text: str) -> int | None:
-    if not text.strip():
-        return None
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if not 1 <= number <= _MOST_THREADS:
-        raise UsageError(
-            f"{text.strip()!r} is no number of threads",
-            hint=f"write a whole number from 1 to {_MOST_THREADS}",
-        )
-    return number
-
-
-def _cpus(text: str) -> tuple[int, ...]:
-    return parse_cpus(text) if text.strip() else ()
-
-
-def _memory(text: str) -> int | None:
-    return parse_bytes(text.strip()) if text.strip() else None

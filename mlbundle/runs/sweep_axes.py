@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mlbundle.errors import UsageError
 from mlbundle.platforms import ACCELERATORS, ARCHITECTURES
+from mlbundle.runs.own_scenarios import PLUG_IN
 from mlbundle.runs.scenarios import check_compliance, scenario_options
 from mlbundle.runs.sweep_estimate import planned_seconds
 from mlbundle.wire.scenarios import BY_NAME, FILE, FLAG, SCENARIOS, Option
@@ -22,7 +23,6 @@ MOST_CELLS = 10_000
 MOST_ROUNDS = 1000
 SCENARIO = "scenario"
 ALL_FRAMEWORKS = "all"
-PLUG_IN = "plugin:"
 _CPUS = re.compile(r"\d{1,4}(-\d{1,4})?(,\d{1,4}(-\d{1,4})?)*\Z", re.ASCII)
 _INTEGER = re.compile(r"[+-]?\d{1,18}\Z", re.ASCII)
 _YES = frozenset({"true", "yes", "on", "1"})

@@ -334,3 +334,57 @@ def test_one_pane_where_there_is_room_for_one(launcher: Launcher, size: tuple[in
         assert "ready: r runs it" not in before
         assert "ready: r runs it" in plan
         assert "scenario" in before
+
+
+def test_options_that_are_seldom_written_are_folded(launcher: Launcher) -> None:
+    async def steps(pilot: Pilot[None]) -> tuple[str, str, str, str]:
+        folded = text_of(pilot.app)
+        await press(pilot, "o", "down")
+        assert isinstance(pilot.app.focused, Field)
+        assert pilot.app.focused.spec.key == "architecture"
+        at(pilot, "seed")
+        await press(pilot, "enter", "7", "enter")
+        at(pilot, "timeout")
+        await press(pilot, "enter", *"soon", "enter")
+        unfolded = text_of(pilot.app)
+        # What is wrong in a field that is folded again is shown where it is mended.
+        await press(pilot, "o")
+        again = text_of(pilot.app)
+        at(pilot, "threads")
+        await press(pilot, "r")
+        assert pilot.app.focused.spec.key == "timeout"
+        return folded, unfolded, again, pilot.app.screen.command_line()  # type: ignore[attr-defined]
+
+    folded, unfolded, again, command = form(steps, launcher, "digits-cnn", size=(120, 50))
+    assert "folded: arch, seed" in folded
+    assert "plain-http" not in "".join(line[:18] for line in folded.splitlines())
+    assert "plain-http" in "".join(line[:18] for line in unfolded.splitlines())
+    assert "'soon' is no duration" in unfolded
+    assert "folded; seed, timeout said" in again
+    assert command == "mlbundle run digits-cnn --seed 7 --timeout soon"
+    assert launcher.started == []
+
+
+def test_a_scenario_of_ones_own_has_a_name_and_options_of_its_own(launcher: Launcher, tmp_path: Path) -> None:
+    bundle = str(make_bundle(tmp_path / "mini"))
+
+    async def steps(pilot: Pilot[None]) -> tuple[str, str]:
+        at(pilot, "runtime")
+        await press(pilot, "left")
+        at(pilot, "scenario")
+        await press(pilot, "left")
+        unnamed = text_of(pilot.app)
+        at(pilot, "own_name")
+        await press(pilot, "enter", *"bursts", "enter", "down", "enter", *"size=10 b=x", "enter")
+        named = text_of(pilot.app)
+        await press(pilot, "r")
+        return unnamed, named
+
+    unnamed, named = form(steps, launcher, bundle)
+    assert "the scenario of your own has no name" in unnamed
+    assert "target-latency" not in unnamed
+    assert "bursts, size 10, b x" in named
+    (options,) = launcher.started
+    assert (options.scenario, options.scenario_options) == ("bursts", {"size": "10", "b": "x"})
+    assert options.command[3:7] == ("--scenario", "plugin:bursts", "--runtime", "process")
+    assert options.command[7:] == ("--set", "size=10", "--set", "b=x")

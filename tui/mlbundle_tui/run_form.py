@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,17 @@ from textual.widgets import Static
 
 from mlbundle.errors import MlbundleError
 from mlbundle.manifest.problems import printable
-from mlbundle.platforms.names import ACCELERATORS
-from mlbundle.runs.request import OPTION, TOGETHER, RunRequest, default_text, memory_default, range_text
+from mlbundle.platforms.names import ACCELERATORS, ARCHITECTURES
+from mlbundle.runs.own_scenarios import PLUG_IN
+from mlbundle.runs.request import (
+    OPTION,
+    TOGETHER,
+    RunRequest,
+    default_text,
+    memory_default,
+    range_text,
+    timeout_default,
+)
 from mlbundle.wire.scenarios import BY_NAME, CHOICE, FLAG, SCENARIOS
 from mlbundle_tui.widgets.field import Field, FieldSpec
 
@@ -28,7 +38,17 @@ if TYPE_CHECKING:
 
 _MOST_NAMES = 2000
 _YES_NO = (("yes", "yes"), ("", "no"))
-_FLAGS = ("accuracy", "trust")
+_FLAGS = ("accuracy", "trust", "concurrent", "plain_http")
+ADVANCED = "advanced"
+"""The field that unfolds those that are seldom written. Only `--detach` and how the result is printed are left out of
+the form: every run that it starts is detached, and `--dry-run` is the pane beside it. `--scenario-file` is a form
+that is filled in."""
+OWN_NAME = "own_name"
+_NAMES = {
+    "trace_level": "trace", "reference": "bundle", TOGETHER: "scenario", "architecture": "arch",
+    "own_options": "options", "plain_http": "plain-http", "ca_file": "ca-file", OWN_NAME: "name",
+}  # fmt: skip
+_SELDOM = ("architecture", "seed", "timeout", "python", "concurrent", "plain_http", "ca_file")
 _RUNTIMES = (
     ("auto", "auto: a container where an image is ready"),
     ("docker", "docker: a container"),
@@ -52,10 +72,7 @@ def fields(request: RunRequest, settings: Settings) -> Iterator[Widget]:
     )  # fmt: skip
     yield _field(framework_spec(()), request)
     yield _group("load")
-    yield _field(
-        FieldSpec("scenario", "scenario", "How load is put on.",
-                  choices=[(spec.name, f"{spec.name}: {spec.summary}") for spec in SCENARIOS]), request,
-    )  # fmt: skip
+    yield Field(_scenario_spec(), _scenario_choice(request))
     yield Vertical(*option_fields(request), id="scenario-options")
     yield _group("where")
     for spec in _where(settings):
@@ -66,10 +83,36 @@ def fields(request: RunRequest, settings: Settings) -> Iterator[Widget]:
     yield _field(
         FieldSpec("accuracy", "accuracy", "Check the accuracy against the claim.", choices=_YES_NO), request
     )
+    yield _group("more")
+    yield Field(advanced_spec(request))
+    yield Vertical(*(_field(spec, request) for spec in _advanced(settings)), id="advanced-fields")
 
 
-def option_fields(request: RunRequest) -> list[Field]:
-    """Return the fields of the options that the scenario of a request has."""
+def is_advanced(key: str) -> bool:
+    """Return whether a field is among those that are folded."""
+    return key in _SELDOM
+
+
+def advanced_spec(request: RunRequest) -> FieldSpec:
+    """Return the field that unfolds the rest; it names those that say something while they are folded."""
+    said = [name_of(key) for key in _SELDOM if getattr(request, key)]
+    folded = f"folded; {', '.join(said)} said" if said else "folded: " + ", ".join(map(name_of, _SELDOM))
+    return FieldSpec(
+        ADVANCED, "advanced", "Options that are seldom written.", choices=(("", folded), ("yes", "unfolded"))
+    )
+
+
+def option_fields(request: RunRequest, own_names: Sequence[str] = ()) -> list[Field]:
+    """Return the fields of the options that the scenario of a request has; `own_names` are offered for its name."""
+    own = request.own_scenario
+    if own is not None:
+        name = FieldSpec(
+            OWN_NAME, "name", "The entry point of your scenario, in the group mlbundle.scenarios there."
+        )
+        field = Field(name, own)
+        field.suggestions = own_names
+        about = "Its options, as they reach it: size=10 'name=two words'."
+        return [field, Field(FieldSpec("own_options", "options", about, default="none"), request.own_options)]
     return [
         Field(_option_spec(option), request.options.get(option.name, ""))
         for option in BY_NAME[request.scenario].options
@@ -90,10 +133,12 @@ def with_value(request: RunRequest, key: str, value: str) -> RunRequest:
     """Return a request with another value in a field."""
     if key.startswith(OPTION):
         return replace(request, options={**request.options, key.removeprefix(OPTION): value})
-    if key == "accuracy":
-        return replace(request, accuracy=bool(value))
-    if key == "trust":
-        return replace(request, trust=bool(value))
+    if key == OWN_NAME:
+        return replace(request, scenario=PLUG_IN + value.strip())
+    if key == ADVANCED:
+        return request
+    if key in _FLAGS:
+        return replace(request, **{key: bool(value)})  # type: ignore[arg-type]
     return replace(request, **{key: value})  # type: ignore[arg-type]
 
 
@@ -115,13 +160,20 @@ def about(spec: FieldSpec, scenario: str, problem: UsageError | None) -> Text:
 def bundle_names(settings: Settings) -> list[str]:
     """Return names that can be written for a bundle: the built-in ones and the library's."""
     from mlbundle.resources import built_in_models
-    from mlbundle.store.library import Library
+    from mlbundle.runs.shelf import library_references
 
     try:
-        entries = Library(settings.data_dir).entries()[:_MOST_NAMES]
-    except MlbundleError:
-        entries = []
-    return list(dict.fromkeys([*built_in_models(), *(entry.label for entry in entries)]))
+        names = library_references(settings, _MOST_NAMES)
+    except (MlbundleError, sqlite3.Error):
+        names = []
+    return list(dict.fromkeys([*built_in_models(), *names]))
+
+
+def own_scenarios() -> list[str]:
+    """Return the names of scenarios of others that are installed beside us."""
+    from mlbundle.runs.own_scenarios import installed_scenarios
+
+    return installed_scenarios()
 
 
 def forms(reference: str, settings: Settings) -> tuple[Form, ...]:
@@ -136,9 +188,14 @@ def forms(reference: str, settings: Settings) -> tuple[Form, ...]:
 
 def name_of(key: str) -> str:
     """Return how a field is called on the screen."""
-    return {"trace_level": "trace", "reference": "bundle", TOGETHER: "scenario"}.get(
-        key, key.removeprefix(OPTION)
-    )
+    return _NAMES.get(key, key.removeprefix(OPTION))
+
+
+def field_of(key: str, request: RunRequest) -> str:
+    """Return the key of the field in which a problem is mended."""
+    if key == "scenario" and request.own_scenario is not None:
+        return OWN_NAME
+    return "scenario" if key == TOGETHER else key
 
 
 def _where(settings: Settings) -> list[FieldSpec]:
@@ -151,6 +208,32 @@ def _where(settings: Settings) -> list[FieldSpec]:
                   default=memory_default(settings)),
         FieldSpec("trust", "trust", "Let code of the bundle run outside a container.", choices=_YES_NO),
     ]  # fmt: skip
+
+
+def _advanced(settings: Settings) -> list[FieldSpec]:
+    emulated = "Run the image of this architecture, emulated where it is not the machine's."
+    return [
+        FieldSpec("architecture", "arch", emulated,
+                  choices=[("", "the machine's"), *((name, name) for name in ARCHITECTURES)]),
+        FieldSpec("seed", "seed", "Order of the samples.", default="0"),
+        FieldSpec("timeout", "timeout", "Longest silence of the worker.", default=timeout_default(settings)),
+        FieldSpec("python", "python", "A file: use this Python (process, unpinned).", default="the bundle's own"),
+        FieldSpec("concurrent", "concurrent", "Do not wait for other measurements; the result is marked.",
+                  choices=_YES_NO),
+        FieldSpec("plain_http", "plain-http", "Talk to registries and web servers without TLS; for tests only.",
+                  choices=_YES_NO),
+        FieldSpec("ca_file", "ca-file", "A file of certificates (PEM) to trust beside the system's.", default="none"),
+    ]  # fmt: skip
+
+
+def _scenario_spec() -> FieldSpec:
+    choices = [(spec.name, f"{spec.name}: {spec.summary}") for spec in SCENARIOS]
+    own = (PLUG_IN, f"{PLUG_IN}NAME: one of your own, installed where the worker runs")
+    return FieldSpec("scenario", "scenario", "How load is put on.", choices=[*choices, own])
+
+
+def _scenario_choice(request: RunRequest) -> str:
+    return request.scenario if request.own_scenario is None else PLUG_IN
 
 
 def _option_spec(option: Option) -> FieldSpec:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
+import sys
+from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,14 @@ DIGITS = RunRequest(reference="digits-cnn")
         ({"options": {"duration": "3x", "repeats": "99"}}, {"scenario.duration", "scenario.repeats"}),
         ({"options": {"duration": "3s", "queries": "7"}}, {TOGETHER}),
         ({"scenario": "poisson"}, {TOGETHER}),
+        (
+            {"seed": "x", "timeout": "soon", "python": "~/nowhere", "ca_file": "\0"},
+            {"seed", "timeout", "python", "ca_file"},
+        ),
+        ({"scenario": "plugin:"}, {"scenario"}),
+        ({"scenario": "plugin:online", "own_options": "size"}, {"scenario", "own_options"}),
+        ({"scenario": "plugin:bursts", "own_options": "size='10"}, {"own_options"}),
+        ({"scenario": "plugin:bursts", "own_options": "size=10", "options": {"duration": "3x"}}, set()),
         ({"scenario": "poisson", "options": {"rate": "200"}}, set()),
         ({"options": {"rate": "nonsense that online does not have"}}, set()),
         ({"scenario": "single-stream", "options": {"compliance": "TEST01"}, "accuracy": False}, {TOGETHER}),
@@ -55,6 +64,8 @@ def test_the_messages_are_those_of_the_command_line() -> None:
 
 def test_the_command_line_asks_for_the_same(tmp_path: Path) -> None:
     settings = load_settings()
+    certificates = tmp_path / "ca.pem"
+    certificates.touch()
     request = RunRequest(
         reference=str(tmp_path / "a name with 'quotes'"),
         framework="torch",
@@ -67,6 +78,13 @@ def test_the_command_line_asks_for_the_same(tmp_path: Path) -> None:
         trace_level="full",
         accuracy=False,
         trust=True,
+        architecture="arm64",
+        seed="-7",
+        timeout="90s",
+        python=sys.executable,
+        concurrent=True,
+        plain_http=True,
+        ca_file=str(certificates),
     )
     words = shlex.split(request.command_text(settings))
     assert words[:2] == ["mlbundle", "run"]
@@ -78,10 +96,58 @@ def test_the_command_line_asks_for_the_same(tmp_path: Path) -> None:
     assert (context.params["memory_bytes"], context.params["trace_level"]) == (1 << 30, "full")
     assert context.params["no_accuracy"]
     assert context.params["trust"]
+    assert (context.params["architecture"], context.params["seed"]) == ("arm64", -7)
+    assert (context.params["hang_timeout_s"], context.params["python"]) == (90, Path(sys.executable))
+    assert (context.params["concurrent"], context.params["plain_http"]) == (True, True)
+    assert context.params["ca_file"] == certificates
     options = request.run_options(settings)
+    assert (options.architecture, options.seed, options.hang_timeout_s) == ("arm64", -7, 90)
+    assert (options.python, options.concurrent) == (Path(sys.executable), True)
+    assert options.network == (True, certificates)
     assert options.scenario_options is not None
     assert options.scenario_options["find_peak"] is True
     assert options.command == ("mlbundle", "run", *request.arguments(settings))
+
+
+def test_a_scenario_of_ones_own_has_options_that_nobody_here_knows() -> None:
+    settings = load_settings()
+    request = replace(DIGITS, scenario="plugin:bursts", own_options="size=10 'name=two words'")
+    assert request.command_text(settings) == (
+        "mlbundle run digits-cnn --scenario plugin:bursts --set size=10 --set 'name=two words'"
+    )
+    options = request.run_options(settings)
+    assert (options.scenario, options.scenario_options) == ("bursts", {"size": "10", "name": "two words"})
+
+
+# Every run of a form is detached, its plan stands beside it, it is a scenario file that is filled in, and nothing is
+# printed.
+LEFT_OUT = {
+    "--detach",
+    "--dry-run",
+    "--scenario-file",
+    "--format",
+    "--json",
+    "--verbose",
+    "--quiet",
+    "--help",
+}
+
+
+def test_every_option_of_the_command_line_can_be_asked_for() -> None:
+    texts = {
+        field.name: "x" if field.type == "str" else field.name != "accuracy"
+        for field in fields(RunRequest)
+        if field.type in {"str", "bool"}
+    }
+    everything = replace(DIGITS, **{**texts, "own_options": "a=1"})  # type: ignore[arg-type]
+    asked = {"--scenario", "--runtime"}
+    for name in [*BY_NAME, "plugin:own"]:
+        spec = BY_NAME.get(name)
+        options = {} if spec is None else {option.name: "1" for option in spec.options}
+        asked |= {*replace(everything, scenario=name, options=options).arguments(load_settings())}
+    known = {option for one in run_command.params for option in one.opts if option.startswith("--")}
+    known -= {"--architecture"}  # --arch in full
+    assert known - asked == LEFT_OUT
 
 
 def test_what_is_the_default_is_not_said() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual import work
@@ -56,6 +56,10 @@ class RunSection(Section):
     RunSection #fields Static.group { height: 1; padding: 0 1; text-style: bold; color: $text-accent; }
     RunSection #scenario-options { height: auto; }
     RunSection #scenario-options Field { padding: 0 1 0 3; }
+    RunSection #advanced-fields { height: auto; display: none; }
+    RunSection #advanced-fields Field { padding: 0 1 0 3; }
+    RunSection #advanced-fields Field > .label { width: 11; }
+    RunSection.-advanced #advanced-fields { display: block; }
     RunSection #scenario-options Field > .label { width: 17; }
     RunSection #about { height: 4; padding: 0 1; border-top: solid $panel; color: $text-muted; }
     RunSection #beside { width: 1fr; border-left: solid $panel; }
@@ -73,6 +77,7 @@ class RunSection(Section):
     BINDINGS: ClassVar = [
         Binding("r", "run", "Run", id="run.start"),
         Binding("d", "show_plan", "Plan", id="run.plan"),
+        Binding("o", "unfold", "More options", show=False, id="run.more"),
         Binding("a", "attach", "Watch", id="run.attach"),
         Binding("x", "stop", "Stop", id="run.stop"),
         Binding("escape", "back", "Back", show=False, id="run.back_to_form"),
@@ -87,6 +92,7 @@ class RunSection(Section):
         self.problems: dict[str, UsageError] = {}
         self._forms: Sequence[Form] = ()
         self._forms_of = ""
+        self._own_names: Sequence[str] = ()
         self._waiting: Timer | None = None
         self._planning = threading.Lock()
         self._starting = False
@@ -130,6 +136,9 @@ class RunSection(Section):
     async def on_field_changed(self, event: Field.Changed) -> None:
         """Take what was written; a moment later the plan is made anew."""
         key, value = event.field.spec.key, event.field.value
+        if key == run_form.ADVANCED:
+            self._unfold(bool(value))
+            return
         self.request = run_form.with_value(self.request, key, value)
         if key == "scenario":
             await self._show_options()
@@ -166,6 +175,11 @@ class RunSection(Section):
         """Show the plan where there is room for one pane only; again shows the form."""
         self.toggle_class("-plan")
         self.query_one("#plan" if self.has_class("-plan") else "#field-reference").focus()
+
+    def action_unfold(self) -> None:
+        """Show the options that are seldom written, or fold them again."""
+        self._unfold(not self.has_class("-advanced"))
+        self.query_one("#field-advanced", Field).focus()
 
     def action_back(self) -> None:
         """Go back to the form."""
@@ -214,14 +228,15 @@ class RunSection(Section):
         holder = self.query_one("#scenario-options", Vertical)
         with self.app.batch_update():
             await holder.remove_children()
-            await holder.mount(*run_form.option_fields(self.request))
+            await holder.mount(*run_form.option_fields(self.request, self._own_names))
 
     def _request_changed(self) -> None:
-        self.problems = self.request.problems()
+        found = self.request.problems()
+        self.problems = {run_form.field_of(key, self.request): problem for key, problem in found.items()}
         for field in self.query(Field):
             problem = self.problems.get(field.spec.key)
             # What nobody has written yet is not wrong, it is missing: the pane says so.
-            blank = field.spec.key == "reference" and not field.value
+            blank = field.spec.key in {"reference", run_form.OWN_NAME} and not field.value
             field.set_problem("" if problem is None or blank else problem.message)
         self.show_command()
         self._show_about()
@@ -246,15 +261,24 @@ class RunSection(Section):
 
     def _go_to(self, key: str) -> None:
         self.remove_class("-plan")
-        name = "scenario" if key == "together" else key
+        if run_form.is_advanced(key):
+            self._unfold(True)
         with suppress(NoMatches):
-            self.query_one("#field-" + name.replace(".", "-"), Field).focus()
+            self.query_one("#field-" + key.replace(".", "-"), Field).focus()
+
+    def _unfold(self, unfolded: bool) -> None:
+        """Show the options that are seldom written, or fold them."""
+        self.set_class(unfolded, "-advanced")
+        field = self.query_one("#field-advanced", Field)
+        field.set_spec(run_form.advanced_spec(self.request))
+        field.set_value("yes" if unfolded else "")
 
     @work(group="names")
     async def _read_names(self) -> None:
         """Read the names that can be written for a bundle."""
         names = await beside(self, run_form.bundle_names, self.context.settings)
         self.query_one("#field-reference", Field).suggestions = names
+        self._own_names = await beside(self, run_form.own_scenarios)
 
     # The plan
 
@@ -289,13 +313,14 @@ class RunSection(Section):
 
     def _explained(self, request: RunRequest) -> dict[str, Any] | MlbundleError | None:
         """Return what a run would do, or why there is none; None where something else is asked meanwhile."""
-        from mlbundle.runs.request import explain_request
-
         with self._planning:
             if request is not self.request and request != self.request:
                 return None
             try:
-                return explain_request(request, self.context.settings)
+                found: dict[str, Any] = self.context.ask(
+                    "plan", self.context.settings, request=asdict(request)
+                )
+                return found
             except MlbundleError as error:
                 return error
 
