@@ -96,7 +96,7 @@ def facts_from_document(document: Mapping[str, Any]) -> BundleFacts:
         task=str(document["task"]),
         description=str(document["description"]),
         forms=tuple(Form(**form) for form in document["forms"]),
-        frameworks={key: _framework(value) for key, value in document["frameworks"].items()},
+        frameworks={key: framework_from_document(value) for key, value in document["frameworks"].items()},
         top=str(document["top"]),
         pins=tuple(ImagePin(**pin) for pin in document["pins"]),
     )
@@ -179,7 +179,8 @@ def _facts(
     )
 
 
-def _framework(value: Mapping[str, Any]) -> FrameworkManifest:
+def framework_from_document(value: Mapping[str, Any]) -> FrameworkManifest:
+    """Return the framework manifest whose fields these are, as `dataclasses.asdict` gives them."""
     containers = {
         architecture: {accelerator: ImageChoice(**choice) for accelerator, choice in row.items()}
         for architecture, row in value["containers"].items()

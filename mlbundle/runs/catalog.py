@@ -13,7 +13,7 @@ from mlbundle.errors import ReferenceNotFound
 from mlbundle.resources import built_in_models
 from mlbundle.runs import removal
 from mlbundle.runs.execute import DATABASE
-from mlbundle.runs.folder import is_driven, read_record, run_folders
+from mlbundle.runs.folder import is_driven, read_record, run_folders, run_ids_in
 from mlbundle.store.database import RunDatabase
 from mlbundle.store.run_filter import parse_filter
 
@@ -251,11 +251,10 @@ def _database(settings: Settings) -> RunDatabase:
     """Return the index, after taking in every finished run that it does not know yet."""
     database = RunDatabase(settings.data_dir / DATABASE)
     removal.finish_removals(settings.runs_dir, database)
-    folders = {folder.name: folder for folder in run_folders(settings)}
-    if folders:
-        for run_id in sorted(set(folders) - set(database.run_ids())):
-            record = read_record(folders[run_id])
-            if record is not None:
-                with suppress(KeyError, TypeError, AttributeError):  # a document of somebody else's
-                    database.add(record)
+    unknown = [run_id for some in run_ids_in(settings.runs_dir) for run_id in database.unknown(some)]
+    for run_id in sorted(unknown):
+        record = read_record(settings.runs_dir / run_id)
+        if record is not None:
+            with suppress(KeyError, TypeError, AttributeError):  # a document of somebody else's
+                database.add(record)
     return database

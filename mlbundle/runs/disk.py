@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mlbundle.store.collect import Amount
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from mlbundle.store.collect import Usage
 
@@ -20,6 +20,11 @@ class DiskRow:
     name: str
     amount: Amount
     what: str
+
+
+def disk_row_from_document(document: Mapping[str, Any]) -> DiskRow:
+    """Return the row whose fields these are, as `dataclasses.asdict` gives them."""
+    return DiskRow(document["name"], Amount(**document["amount"]), document["what"])
 
 
 def disk_rows(usage: Usage) -> Iterator[DiskRow]:

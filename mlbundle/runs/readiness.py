@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from mlbundle.errors import EngineUnavailable, ImageMissing, MlbundleError
 from mlbundle.manifest.locks import installed_lock
 from mlbundle.manifest.select import select_image, select_lock
 from mlbundle.platforms import this_architecture
+from mlbundle.runs.asking import answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from mlbundle.bundle.document import ImagePin
     from mlbundle.config import Settings
     from mlbundle.manifest.framework import FrameworkManifest
+    from mlbundle.runs.asking import Ask
     from mlbundle.runs.bundle_facts import BundleFacts, Form
     from mlbundle.runtime.image_target import Wanted
     from mlbundle.runtime.images import ResolvedImage
@@ -105,10 +107,14 @@ class Readiness:
 
 
 class Here:
-    """What this machine has. It is asked once, and answers from memory until `forget`; safe between threads."""
+    """What this machine has. It is asked once, and answers from memory until `forget`; safe between threads.
 
-    def __init__(self, settings: Settings) -> None:
+    `ask` is how the container engine is asked: in this process, or by another (`asking.Asker`).
+    """
+
+    def __init__(self, settings: Settings, ask: Ask = answer) -> None:
         self.settings = settings
+        self._ask = ask
         self.architecture = this_architecture()
         self._lock = threading.Lock()
         self._images: dict[Any, ResolvedImage | MlbundleError] = {}
@@ -165,13 +171,13 @@ class Here:
 
     def has_unpinned(self, framework: FrameworkManifest, accelerator: str) -> bool:
         """Return whether an image with the right name and labels is here that only wants to be pinned."""
-        from mlbundle.runtime.image_list import list_images
         from mlbundle.runtime.lock import ImageKey
 
         with self._lock:
             if self._new is None:
                 with suppress(MlbundleError):
-                    self._new = {i.key for i in list_images(self.settings) if i.state == "new"}
+                    images = self._ask("images", self.settings)
+                    self._new = {ImageKey(**i["key"]) for i in images if i["state"] == "new"}
             new = self._new or set()
         return ImageKey(framework.name, framework.version, self.architecture, accelerator) in new
 
@@ -187,21 +193,24 @@ class Here:
     def _resolve(
         self, framework: FrameworkManifest, accelerator: str, pins: Sequence[ImagePin]
     ) -> ResolvedImage | MlbundleError:
-        from mlbundle.runtime.images import engine_client, resolve_image
+        from mlbundle.runtime.images import ResolvedImage
 
         try:
             select_image(framework, self.architecture, accelerator)
-            with closing(engine_client(10.0)) as client:
-                return resolve_image(
-                    framework, self.architecture, accelerator, self.settings, client, pins=pins
-                )
+            found = self._ask(
+                "image",
+                self.settings,
+                framework=asdict(framework),
+                architecture=self.architecture,
+                accelerator=accelerator,
+                pins=[asdict(pin) for pin in pins],
+            )
         except EngineUnavailable as error:
             self._no_engine = error
             return error
         except MlbundleError as error:
             return error
-        except Exception as error:  # noqa: BLE001 - whatever an engine does, the question has an answer
-            return EngineUnavailable(f"the container engine does not answer: {error}", hint="restart it")
+        return ResolvedImage(**found)
 
     def _look_for_environment(self, framework: FrameworkManifest, accelerator: str) -> bool | MlbundleError:
         from mlbundle.runtime.environments import has_environment

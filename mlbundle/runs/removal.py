@@ -5,6 +5,7 @@ A kill at any moment leaves a run that is whole, or one that the next look at th
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from contextlib import suppress
@@ -46,10 +47,11 @@ def remove_run(runs_dir: Path, run_id: str, database: RunDatabase) -> None:
 def finish_removals(runs_dir: Path, database: RunDatabase) -> None:
     """Do what is left to do for the runs whose removal has begun."""
     with suppress(FileNotFoundError, NotADirectoryError):
-        for path in list(runs_dir.iterdir()):
-            match = _REMOVED.fullmatch(path.name)
-            if match is not None:
-                database.remove(match[1])
-                # Another process may be at it, too; what can't be removed now is tried again the next time.
-                with suppress(OSError):
-                    path.unlink() if path.is_symlink() else shutil.rmtree(path)
+        with os.scandir(runs_dir) as entries:
+            found = [match for entry in entries if (match := _REMOVED.fullmatch(entry.name)) is not None]
+        for match in found:
+            path = runs_dir / match[0]
+            database.remove(match[1])
+            # Another process may be at it, too; what can't be removed now is tried again the next time.
+            with suppress(OSError):
+                path.unlink() if path.is_symlink() else shutil.rmtree(path)

@@ -10,7 +10,7 @@ import json
 import re
 import sqlite3
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -161,6 +161,15 @@ class Shelf:
             ).fetchall()
         return [_row(row) for row in rows]
 
+    def labels(self, limit: int) -> list[str]:
+        """Return the names with versions of the bundles of the library, the first ones by name."""
+        with self._lock:
+            rows = self._connection.execute(
+                "SELECT name || ':' || version FROM library ORDER BY name_key, version_key, key LIMIT ?",
+                (limit,),
+            )
+            return [str(label) for (label,) in rows]
+
     def count(self, wanted: BundleFilter | None = None) -> int:
         """Return how many bundles fit."""
         conditions, values = (wanted or BundleFilter()).conditions()
@@ -270,6 +279,13 @@ class Shelf:
         with suppress(sqlite3.Error):
             return _opened(str(path))
         return _opened(":memory:")
+
+
+def library_labels(settings: Settings, limit: int) -> list[str]:
+    """Return the names with versions of the bundles of the library, the first by name. Raises StorageFailed."""
+    with closing(Shelf(settings)) as shelf:
+        shelf.sync()
+        return shelf.labels(limit)
 
 
 def _opened(place: str) -> sqlite3.Connection:

@@ -17,7 +17,7 @@ from mlbundle.runtime.images import built_in_framework, find_locked, find_stated
 from mlbundle.runtime.lock import ImageKey, LockedImage, RegistryName, read_images_lock, record_image
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mlbundle.config import Settings
     from mlbundle.manifest.framework import FrameworkManifest
@@ -47,6 +47,12 @@ class ImageStatus:
         """Return the status as JSON-ready values."""
         fields = asdict(self)
         return {**fields.pop("key"), **fields, "registry": list(fields["registry"])}
+
+
+def image_from_document(document: Mapping[str, Any]) -> ImageStatus:
+    """Return the status whose fields these are, as `dataclasses.asdict` gives them."""
+    names = tuple(RegistryName(**name) for name in document["registry"])
+    return ImageStatus(**{**document, "key": ImageKey(**document["key"]), "registry": names})
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from mlbundle.store.headline import headline_of, is_quick
 from mlbundle.store.run_filter import order_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from mlbundle.store.run_filter import RunFilter
@@ -184,6 +184,14 @@ class RunDatabase:
                 (len(prefix), prefix),
             ).fetchall()
         return [str(row[0]) for row in rows]
+
+    def unknown(self, run_ids: Sequence[str]) -> list[str]:
+        """Return which of some runs (a thousand, not all) have no row, in their order."""
+        marks = ",".join("?" * len(run_ids))
+        with self._open() as connection:
+            rows = connection.execute(f"SELECT run_id FROM runs WHERE run_id IN ({marks})", run_ids)  # noqa: S608
+            known = {str(row[0]) for row in rows}
+        return [run_id for run_id in run_ids if run_id not in known]
 
     def record(self, run_id: str) -> dict[str, Any] | None:
         """Return the whole record of one run."""

@@ -61,9 +61,11 @@ def _context(stack: contextlib.ExitStack, *, demo: bool, readonly: bool) -> Cont
         from mlbundle_tui.demo import demo_context
 
         return stack.enter_context(demo_context(settings, readonly=readonly))
+    from mlbundle.runs.asking import Asker
     from mlbundle_tui.launcher import DetachedLauncher
 
-    return Context(settings, launcher=DetachedLauncher(settings), readonly=readonly)
+    asker = stack.enter_context(contextlib.closing(Asker()))
+    return Context(settings, launcher=DetachedLauncher(settings), readonly=readonly, ask=asker)
 
 
 def _show(context: Context, theme: str, stack: contextlib.ExitStack) -> int:

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from mlbundle.runs.asking import Ask, answer
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -31,7 +33,8 @@ class Launcher(Protocol):
 class Context:
     """Settings, launcher and clock (seconds, monotonic); `readonly` hides what changes anything.
 
-    `demo` says that the data were recorded: nothing is measured here.
+    `demo` says that the data were recorded: nothing is measured here. `ask` has questions about this machine answered,
+    in the tests by this process and otherwise by others, so that this one stays small.
     """
 
     settings: Settings
@@ -40,6 +43,7 @@ class Context:
     demo: bool = False
     folder: Path | None = None
     clock: Callable[[], float] = field(default=time.monotonic)
+    ask: Ask = answer
 
     @property
     def may_run(self) -> bool:

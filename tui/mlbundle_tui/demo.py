@@ -11,12 +11,13 @@ import tarfile
 import tempfile
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import MlbundleError, ReferenceNotFound, UsageError
+from mlbundle.runs.asking import Asker
 from mlbundle.runs.catalog import refresh_runs
 from mlbundle.runs.folder import EVENTS, JOB, RECORD, RunFolder, new_run_id, read_record, run_folders
 from mlbundle.runs.following import EventTail
@@ -47,7 +48,8 @@ def demo_context(settings: Settings, *, readonly: bool = False) -> Iterator[Cont
         refresh_runs(own)
         launcher = ReplayLauncher(own)
         try:
-            yield Context(own, launcher=launcher, readonly=readonly, demo=True)
+            with closing(Asker()) as asker:
+                yield Context(own, launcher=launcher, readonly=readonly, demo=True, ask=asker)
         finally:
             launcher.close()
     finally:

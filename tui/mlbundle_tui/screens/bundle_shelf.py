@@ -138,7 +138,7 @@ class BundleShelf(Section):
 
         try:
             shelf = self._shelf or Shelf(self.context.settings)
-            self._shelf, self._here = shelf, self._here or Here(self.context.settings)
+            self._shelf, self._here = shelf, self._here or Here(self.context.settings, self.context.ask)
             shelf.put(built_in_rows())
             self._tell(cancelled, self._query)
             if self.context.folder is not None:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from textual.app import ComposeResult
 
-    from mlbundle.config import Settings
     from mlbundle.runs.disk import DiskRow
     from mlbundle.runtime.image_list import ImageStatus
     from mlbundle_tui.context import Context
@@ -126,7 +125,7 @@ class MachineSection(Section):
     async def _examine(self) -> None:
         from mlbundle_tui.widgets import machine_views
 
-        document = await self._asked("checks", _examined, self.context.settings)
+        document = await self._asked("checks", _examined)
         if document is not None:
             self._panel("checks").show(machine_views.checks(document))
             self._panel("facts").show(machine_views.facts(document))
@@ -135,7 +134,7 @@ class MachineSection(Section):
     async def _list_images(self) -> None:
         from mlbundle_tui.widgets import machine_views
 
-        found = await self._asked("images", _images_for_here, self.context.settings)
+        found = await self._asked("images", _images_for_here)
         if found is not None:
             self._images = found
             self._panel("images").show(machine_views.images(found))
@@ -144,14 +143,14 @@ class MachineSection(Section):
     async def _count(self) -> None:
         from mlbundle_tui.widgets import machine_views
 
-        rows = await self._asked("disk", _disk, self.context.settings)
+        rows = await self._asked("disk", _disk)
         if rows is not None:
             self._panel("disk").show(machine_views.disk(rows))
 
-    async def _asked(self, panel: str, ask: Callable[[Settings], Any], settings: Settings) -> Any:
+    async def _asked(self, panel: str, question: Callable[[Context], Any]) -> Any:
         """Return an answer; what went wrong is shown where the answer would be."""
         try:
-            return await in_background(ask, settings)
+            return await in_background(question, self.context)
         except MlbundleError as error:
             self._panel(panel).show(error_text(error))
         except OSError as error:
@@ -180,7 +179,7 @@ class MachineSection(Section):
         if self.pane.goes_on:
             self.notify("one thing at a time: x stops what goes on")
             return
-        mends = image_mends(self._images, Here(self.context.settings))
+        mends = image_mends(self._images, Here(self.context.settings, self.context.ask))
         if not mends:
             self.notify("every image for this machine is here")
             return
@@ -206,28 +205,26 @@ class MachineSection(Section):
         self.action_refresh()
 
 
-def _examined(settings: Settings) -> dict[str, Any]:
-    from mlbundle.runs.doctor import examine
+def _examined(context: Context) -> dict[str, Any]:
+    found: dict[str, Any] = context.ask("machine", context.settings)
+    return found
 
-    return examine(settings)
 
-
-def _images_for_here(settings: Settings) -> list[ImageStatus]:
+def _images_for_here(context: Context) -> list[ImageStatus]:
     from mlbundle.platforms import this_architecture
     from mlbundle.runtime.devices import nvidia_driver
-    from mlbundle.runtime.image_list import list_images
+    from mlbundle.runtime.image_list import image_from_document
 
     accelerators = {"cpu", "gpu"} if nvidia_driver() else {"cpu"}
     here = this_architecture()
     return [
         image
-        for image in list_images(settings)
+        for image in map(image_from_document, context.ask("images", context.settings))
         if image.key.architecture == here and image.key.accelerator in accelerators
     ]
 
 
-def _disk(settings: Settings) -> Sequence[DiskRow]:
-    from mlbundle.runs.disk import disk_rows
-    from mlbundle.store.collect import du
+def _disk(context: Context) -> Sequence[DiskRow]:
+    from mlbundle.runs.disk import disk_row_from_document
 
-    return list(disk_rows(du(settings.data_dir, settings.cache_dir)))
+    return [disk_row_from_document(row) for row in context.ask("disk", context.settings)]
