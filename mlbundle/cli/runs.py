@@ -11,6 +11,7 @@ from mlbundle.cli import output
 from mlbundle.cli.params import complete_run
 from mlbundle.cli.runs_attach import command as attach_command
 from mlbundle.cli.runs_stop import command as stop_command
+from mlbundle.store.run_filter import SORTS, most_first
 from mlbundle.wire.words import counted
 from mlbundle.wording import units
 from mlbundle.wording.run_rows import form_text, headline_text, runtime_text, status_word
@@ -40,29 +41,57 @@ command.add_command(stop_command)
 )
 @click.option("--model", help="Only this model; * and ? are wildcards.")
 @click.option("--framework", metavar="NAME", help="Only this framework, or this form of a model.")
+@click.option(
+    "--filter",
+    "text",
+    metavar="TEXT",
+    default="",
+    help="Only runs that every word fits: model:resnet* scenario:online status:invalid runtime:docker trace:full "
+    "since:7d, any other word anywhere.",
+)
+@click.option(
+    "--sort", type=click.Choice(SORTS), default="run", help="By this instead of the time.", metavar="COLUMN"
+)
+@click.option("--reverse", is_flag=True, help="The other way round.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Leave out so many of the first.")
 @output.format_options()
-def list_(limit: int, model: str | None, framework: str | None, output_format: str) -> None:
-    """List the latest runs, those that go on or wait among them."""
+def list_(text: str, sort: str, *, reverse: bool, offset: int, output_format: str, **chosen: Any) -> None:
+    """List the latest runs, those that go on or wait among them.
+
+    With --filter, --sort, --reverse or --offset: runs that have ended. COLUMN is run, model, framework, scenario,
+    runtime, status, headline, p50, p99, throughput or accuracy; runs that lack it come last.
+    """
     from mlbundle.config import load_settings
-    from mlbundle.runs.catalog import list_runs
+    from mlbundle.runs.catalog import refresh_runs, search_runs
     from mlbundle.runs.recover import recover_left_runs
     from mlbundle.runs.running import running_rows
 
     settings = load_settings()
     recover_left_runs(settings)
-    going = running_rows(settings, model=model, framework=framework)
-    over = list_runs(settings, limit=limit, model=model, framework=framework)
+    limit, named = chosen["limit"], {"model": chosen["model"], "framework": chosen["framework"]}
+    searched = bool(text or reverse or offset or sort != "run")
+    going = [] if searched else running_rows(settings, **named)
+    refresh_runs(settings)
+    descending = most_first(sort) != reverse
+    over = search_runs(settings, text, **named, sort=sort, descending=descending, offset=offset, limit=limit)
     # A run may have ended between the two looks.
-    known = {row["run_id"] for row in over}
-    rows = [row for row in going if row["run_id"] not in known]
-    rows = (rows + [{**row, "phase": None, "progress": None} for row in over])[:limit]
+    known = {row["run_id"] for row in over.rows}
+    going = [row for row in going if row["run_id"] not in known]
+    rows = (going + [{**row, "phase": None, "progress": None} for row in over.rows])[:limit]
     if output_format == "json":
-        output.document({"schema": "mlbundle/runs/v1", "runs": rows})
+        total = len(going) + over.total
+        output.document({"schema": "mlbundle/runs/v1", "runs": rows, "offset": offset, "total": total})
         return
     if not rows and output_format == "table":
-        which = " like that" if model or framework else ""
-        output.narrate(f"no runs{which} yet: `mlbundle run digits-cnn` makes one")
+        _say_that_there_are_none(like_that=searched or any(named.values()))
     output.records(rows, _COLUMNS, _cells, output_format=output_format, spare=_SPARE)
+
+
+def _say_that_there_are_none(*, like_that: bool) -> None:
+    if like_that:
+        output.narrate("no runs like that: `mlbundle runs list` shows the latest")
+    else:
+        output.narrate("no runs yet: `mlbundle run digits-cnn` makes one")
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[object, ...]:

@@ -15,7 +15,7 @@ from mlbundle.runs import removal
 from mlbundle.runs.execute import DATABASE
 from mlbundle.runs.folder import is_driven, read_record, run_folders, run_ids_in
 from mlbundle.store.database import RunDatabase
-from mlbundle.store.run_filter import parse_filter
+from mlbundle.store.run_filter import most_first, only, parse_filter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -47,17 +47,21 @@ def search_runs(
     settings: Settings,
     text: str = "",
     *,
+    model: str | None = None,
+    framework: str | None = None,
     sort: str = "run",
-    descending: bool = True,
+    descending: bool | None = None,
     offset: int = 0,
     limit: int = 500,
 ) -> RunPage:
     """Return a page of the runs that fit a filter text (see `store.run_filter`), as the index knows them now.
 
+    `model` and `framework` narrow it as for `list_runs`; `descending` None is what one wants to see of a column first.
     The folders are not looked at, so 100,000 runs are searched while one types: call `refresh_runs` first, and when
     something may have changed. Raises StorageFailed, KeyError for a `sort` that is not one of `run_filter.SORTS`.
     """
-    chosen = parse_filter(text)
+    chosen = only(parse_filter(text), model=model, framework=framework)
+    descending = most_first(sort) if descending is None else descending
     database = RunDatabase(settings.data_dir / DATABASE)
     rows, total = database.page(chosen, sort=sort, descending=descending, offset=offset, limit=limit)
     return RunPage(rows, offset, total)

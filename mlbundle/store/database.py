@@ -14,13 +14,11 @@ from typing import TYPE_CHECKING, Any
 from mlbundle.errors import StorageFailed
 from mlbundle.files import storage_failed
 from mlbundle.store.headline import headline_of, is_quick
-from mlbundle.store.run_filter import order_by
+from mlbundle.store.run_filter import RunFilter, only, order_by
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
-
-    from mlbundle.store.run_filter import RunFilter
 
 
 def _fill_forms(connection: sqlite3.Connection) -> None:
@@ -132,19 +130,12 @@ class RunDatabase:
 
         `model` may have wildcards; `framework` is the name of a framework or of a form of the model.
         """
-        names = ROW_COLUMNS
-        conditions, values = ["1"], []
-        if model:
-            conditions.append("model GLOB ?")
-            values.append(model)
-        if framework:
-            conditions.append("(lower(framework) = lower(?) OR lower(variant) = lower(?))")
-            values += [framework, framework]
+        chosen = only(RunFilter(), model=model, framework=framework)
         with self._open() as connection:
             found = connection.execute(
-                f"SELECT {', '.join(names)} FROM runs WHERE {' AND '.join(conditions)} "  # noqa: S608 - our own names
+                f"SELECT {', '.join(ROW_COLUMNS)} FROM runs WHERE {chosen.where} "  # noqa: S608 - our own names
                 "ORDER BY run_id DESC LIMIT ?",
-                [*values, limit],
+                [*chosen.values, limit],
             ).fetchall()
         return _row_documents(found)
 

@@ -57,6 +57,7 @@ _SORTS = {
 }
 SORTS = tuple(_SORTS)
 """What runs can be sorted by."""
+_MOST_FIRST = frozenset({"run", "throughput", "accuracy"})
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,10 @@ class RunFilter:
 
     conditions: tuple[str, ...] = ()
     values: tuple[str, ...] = ()
+
+    def narrowed(self, condition: str, *values: str) -> RunFilter:
+        """Return the filter with a condition more."""
+        return RunFilter((*self.conditions, condition), (*self.values, *values))
 
     @property
     def where(self) -> str:
@@ -94,6 +99,24 @@ def parse_filter(text: str, *, now: Callable[[], datetime] = lambda: datetime.no
             conditions.append("(" + " OR ".join(rf"{place} LIKE ? ESCAPE '\'" for place in places) + ")")
             values += [pattern] * len(places)
     return RunFilter(tuple(conditions), tuple(values))
+
+
+def only(chosen: RunFilter, *, model: str | None = None, framework: str | None = None) -> RunFilter:
+    """Return a filter that lets through only runs of a model, and of a framework or a form of a model.
+
+    `model` may have wildcards, and is the whole name where it has none.
+    """
+    if model:
+        chosen = chosen.narrowed("model GLOB ?", model)
+    if framework:
+        either = "(lower(framework) = lower(?) OR lower(variant) = lower(?))"
+        chosen = chosen.narrowed(either, framework, framework)
+    return chosen
+
+
+def most_first(sort: str) -> bool:
+    """Return whether what is largest or latest comes first where nothing else is said: it does where more is better."""
+    return sort in _MOST_FIRST
 
 
 def order_by(sort: str, *, descending: bool) -> str:

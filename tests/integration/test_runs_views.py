@@ -229,6 +229,26 @@ def test_runs_are_listed_by_framework_or_form(cli, runs) -> None:
     assert "torch-export (torch) 1.0" in cli("runs", "list").stdout
 
 
+def test_runs_are_searched_sorted_and_paged(cli, runs) -> None:
+    slow = runs.add("torch", mean_ns=30_000.0)
+    fast = runs.add("torch", mean_ns=10_000.0, validity={"valid": False, "reasons": ["x"]})
+    middle = runs.add("onnxruntime", mean_ns=20_000.0)
+
+    def found(*arguments: str) -> tuple[list[str], int]:
+        document = cli("runs", "list", *arguments, "--json").document()
+        return [row["run_id"] for row in document["runs"]], document["total"]
+
+    assert found("--filter", "torch digits") == ([fast, slow], 2)
+    assert found("--filter", "status:invalid") == ([fast], 1)
+    assert found("--filter", "status:invalid", "--framework", "onnxruntime") == ([], 0)
+    assert found("--sort", "headline") == ([fast, middle, slow], 3)
+    assert found("--sort", "headline", "--reverse") == ([slow, middle, fast], 3)
+    assert found("--reverse") == ([slow, fast, middle], 3)
+    assert found("--offset", "1", "--limit", "1") == ([fast], 3)
+    assert "no runs like that" in cli("runs", "list", "--filter", "nowhere").stderr
+    cli("runs", "list", "--sort", "colour", "--json").error(2, "usage")
+
+
 def test_an_index_of_the_first_version_is_filled_from_its_records(cli, runs, home: Path) -> None:
     run_id = runs.add("torch-export", "process", isolation="unpinned")
     path = home / "data" / "runs.sqlite"

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from mlbundle_tui.widgets.plot import bar, columns, dots
+from mlbundle_tui.run_tabs.latency import histogram
+from mlbundle_tui.widgets.plot import bar, columns, dots, folded
 from mlbundle_tui.widgets.row_table import fit
 from rich.cells import cell_len
+
+from mlbundle.runs.latencies import Bar
 
 
 def test_a_line_is_drawn_from_corner_to_corner() -> None:
@@ -33,6 +36,23 @@ def test_bars_are_as_long_as_their_share() -> None:
     assert bar(1e-9, 8) == "▏"
     assert columns([4, 0, 2], 2) == ["█  ", "█ █"]
     assert columns([1000, 1], 1) == ["█▁"]
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=200), st.integers(1, 120))
+def test_values_fit_into_any_width_and_none_is_lost(values: list[int], width: int) -> None:
+    found = folded(values, width)
+    assert len(found) <= width
+    assert sum(found) == sum(values)
+    assert found[-1] == (values[-1] if width > 1 else found[-1])
+
+
+@given(st.integers(1, 60), st.integers(4, 12), st.integers(1, 80))
+def test_a_histogram_keeps_to_its_room(width: int, height: int, bars: int) -> None:
+    found = [Bar(1000 * (number + 1), number) for number in range(bars)]
+    lines = histogram(found, width, height).plain.split("\n")
+    assert len(lines) == height
+    assert max(map(cell_len, lines)) <= width
+    assert bars == 1 or lines[-2].strip()
 
 
 @given(st.text(max_size=60), st.integers(1, 20), st.booleans())

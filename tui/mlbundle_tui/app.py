@@ -28,7 +28,7 @@ SECTIONS = ("bundles", "run", "runs", "compare", "machine")
 class MlbundleApp(App[None]):
     """`mlbundle tui`. `keys` maps the id of a binding to the keys that it shall have, checked by `check_keys`.
 
-    `failure` is what ended it, if anything did.
+    `failure` is what ended it, if anything did; `chosen` is the bundle that the section Run takes next.
     """
 
     TITLE = "mlbundle"
@@ -53,6 +53,7 @@ class MlbundleApp(App[None]):
         super().__init__()
         self.context = context
         self.failure: MlbundleError | None = None
+        self.chosen: str = ""
         # While something is measured nothing on the screen may move by itself.
         self.animation_level = "none"
         for own in (DARK, LIGHT):

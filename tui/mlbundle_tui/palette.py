@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from textual.app import SystemCommand
 
+from mlbundle_tui.screens.base import Section
 from mlbundle_tui.themes import THEMES
 
 if TYPE_CHECKING:
@@ -17,10 +19,8 @@ if TYPE_CHECKING:
 
     from mlbundle_tui.app import MlbundleApp
 
-# Id of a binding -> the command that does the same, whatever is chosen. What is not here only moves within the UI, or
-# does what the command line at the foot of the screen says.
+# Id of a binding -> the command that does the same. RUN and BUNDLE are written out where one is chosen.
 COMMANDS = {
-    "app.quit": "",
     "section.bundles": "mlbundle list",
     "section.run": "mlbundle run BUNDLE",
     "section.runs": "mlbundle runs list",
@@ -32,14 +32,74 @@ COMMANDS = {
     "bundles.open": "mlbundle inspect BUNDLE",
     "bundles.remove": "mlbundle rm BUNDLE",
     "bundles.raw": "mlbundle inspect BUNDLE",
+    "bundles.edit": "$EDITOR model.yml",
+    "run.start": "mlbundle run BUNDLE --detach",
+    "run.plan": "mlbundle run BUNDLE --dry-run",
+    "run.attach": "mlbundle runs attach RUN",
+    "run.stop": "mlbundle runs stop RUN",
+    "live.stop": "mlbundle runs stop RUN",
+    "live.open": "mlbundle runs show RUN",
     "runs.compare": "mlbundle compare RUN RUN",
+    "runs.filter": "mlbundle runs list --filter TEXT",
+    "runs.sort": "mlbundle runs list --sort COLUMN",
+    "runs.sort_back": "mlbundle runs list --sort COLUMN",
+    "runs.turn": "mlbundle runs list --sort COLUMN --reverse",
     "runs.trace": "mlbundle trace open RUN",
     "runs.stop": "mlbundle runs stop RUN",
     "runs.remove": "mlbundle runs rm RUN",
     "runs.raw": "mlbundle runs show RUN --json",
     "run.trace": "mlbundle trace open RUN",
     "run.raw": "mlbundle runs show RUN --json",
+    "run.edit": "$EDITOR record.json",
+    "layers.sort": "mlbundle trace summary RUN --by name",
+    "layers.group": "mlbundle trace summary RUN --by type",
+    "compare.all": "mlbundle runs diff RUN RUN --all",
+    "compare.reference": "mlbundle compare RUN RUN",
+    "machine.mend": "mlbundle images pull FRAMEWORK, images build FRAMEWORK",
 }
+_VIEW = "it changes what is shown here, and nothing else"
+_MOVES = "it moves within the UI"
+_FIELD = "it fills in the form, whose command stands at the foot of the screen"
+_DIALOG = "it answers a question of the UI"
+# Id of a binding -> why no command does the same. What is named by its first part alone goes for all of it.
+WITHIN = {
+    "app": "it is about the UI itself",
+    "section.copy": "it copies the command that stands at the foot of the screen",
+    "section.refresh": "it does again what the screen did",
+    "section.help": "it is about the UI itself",
+    "bundles.filter": _VIEW,
+    "bundles.sort": _VIEW,
+    "bundles.stop": "what it stops was begun here: on the command line it is Ctrl-C",
+    "bundles.tab_before": _MOVES,
+    "bundles.tab_after": _MOVES,
+    "bundles.back": _MOVES,
+    "run.more": _FIELD,
+    "run.back_to_form": _MOVES,
+    "run.back": _MOVES,
+    "run.tab_before": _MOVES,
+    "run.tab_next": _MOVES,
+    "run.logs": _MOVES,
+    "live.freeze": _VIEW,
+    "live.log": _VIEW,
+    "live.back": _MOVES,
+    "runs.mark": "what is marked is compared or removed by commands of their own",
+    "runs.unmark": "what is marked is compared or removed by commands of their own",
+    "runs.logs": _MOVES,
+    "runs.clear": _MOVES,
+    "compare.unmark": "what is marked is what is compared",
+    "compare.back": _MOVES,
+    "machine.stop": "what it stops was begun here: on the command line it is Ctrl-C",
+    "machine.enlarge": _VIEW,
+    "machine.panel_after": _MOVES,
+    "machine.panel_before": _MOVES,
+    "machine.back": _MOVES,
+    "logs": "it searches what is shown",
+    "log": _MOVES,
+    "table": _MOVES,
+    "field": _FIELD,
+    "dialog": _DIALOG,
+}
+_CHOSEN = re.compile(r"\bRUN RUN\b|\bRUN\b|\bBUNDLE\b")
 _MOST_TITLE = 60
 
 
@@ -64,7 +124,9 @@ def _command(app: MlbundleApp, node: DOMNode, binding: Binding, line: str) -> Sy
         await app.run_action(binding.action, node)
 
     words = [f"key {app.get_key_display(binding)}", line, binding.id or ""]
-    return SystemCommand(binding.description[:_MOST_TITLE], " · ".join(filter(None, words)), run)
+    # Sections are called as what is done in them: `Run` is one, and the key that runs is called so as well.
+    title = f"Go to {binding.description}" if binding.action.startswith("section(") else binding.description
+    return SystemCommand(title[:_MOST_TITLE], " · ".join(filter(None, words)), run)
 
 
 def _line(screen: Screen[object], binding: Binding) -> str:
@@ -74,5 +136,7 @@ def _line(screen: Screen[object], binding: Binding) -> str:
     """
     if binding.id in {"section.copy", "table.select"}:
         return str(getattr(screen, "command_line", str)())
+    chosen = screen.chosen() if isinstance(screen, Section) else {}
     names = [binding.id, *(other.id for other in screen._bindings.key_to_bindings.get(binding.key, ()))]
-    return next(filter(None, (COMMANDS.get(name or "") for name in names)), "")
+    line = next(filter(None, (COMMANDS.get(name or "") for name in names)), "")
+    return _CHOSEN.sub(lambda word: chosen.get(word[0], word[0]), line)

@@ -121,16 +121,7 @@ def test_a_scenario_of_ones_own_has_options_that_nobody_here_knows() -> None:
 
 # Every run of a form is detached, its plan stands beside it, it is a scenario file that is filled in, and nothing is
 # printed.
-LEFT_OUT = {
-    "--detach",
-    "--dry-run",
-    "--scenario-file",
-    "--format",
-    "--json",
-    "--verbose",
-    "--quiet",
-    "--help",
-}
+LEFT_OUT = {"--detach", "--dry-run", "--scenario-file", "--format", "--json"}
 
 
 def test_every_option_of_the_command_line_can_be_asked_for() -> None:

@@ -40,6 +40,8 @@ def test_runs_are_searched_as_the_index_knows_them(home: Path) -> None:
     assert [row["run_id"] for row in page.rows] == made[3:1:-1]
     assert (page.offset, page.total) == (1, 5)
     remove_run(settings, made[4])
-    assert [row["run_id"] for row in search_runs(settings, sort="model").rows] == made[3::-1]
+    assert [row["run_id"] for row in search_runs(settings, sort="model").rows] == made[:4]
+    backwards = search_runs(settings, sort="model", descending=True)
+    assert [row["run_id"] for row in backwards.rows] == made[3::-1]
     with pytest.raises(KeyError):
         search_runs(settings, sort="record")

@@ -11,7 +11,7 @@ from textual.widgets import Static
 
 from mlbundle.wording import units
 from mlbundle_tui.run_tabs.base import RunTab
-from mlbundle_tui.widgets.plot import Plot, Series, columns
+from mlbundle_tui.widgets.plot import Plot, Series, columns, folded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,6 +26,22 @@ _MOST_OF_P50 = 20
 def seconds(value_s: float) -> str:
     """Return a moment of a run."""
     return f"{value_s:.3g} s"
+
+
+def histogram(bars: Sequence[Bar], width: int, height: int) -> Text:
+    """Return bars as lines of a title, columns and an axis: each several characters wide, or several added up."""
+    text = Text.assemble(("histogram", "bold"), ("  the last bar has all beyond p99", "dim"), no_wrap=True)
+    text.truncate(width, overflow="ellipsis")
+    if not bars or height < 4 or width < 1:
+        return text
+    counts = folded([bar.queries for bar in bars], width)
+    each = width // len(counts)
+    for line in columns(counts, height - 2):
+        text.append("\n" + "".join(character * each for character in line), style="cyan")
+    low, high = units.duration(bars[0].from_ns), units.duration(bars[-1].from_ns)
+    room = each * len(counts) - len(low)
+    text.append(f"\n{low}{high:>{room}}" if room > len(high) else f"\n{low}"[: width + 1], style="dim")
+    return text
 
 
 class Histogram(Widget):
@@ -43,21 +59,8 @@ class Histogram(Widget):
         self.refresh()
 
     def render(self) -> Text:
-        """Return the bars in the room there is, each several characters wide where there is room."""
-        text = Text(no_wrap=True)
-        text.append("histogram", style="bold")
-        width, height = self.size.width, self.size.height
-        if not self._bars or height < 4:
-            return text
-        text.append("  the last bar has all beyond p99", style="dim")
-        each = max(1, width // len(self._bars))
-        counts = [bar.queries for bar in self._bars]
-        for line in columns(counts, height - 2):
-            text.append("\n" + "".join(character * each for character in line)[:width], style="cyan")
-        low, high = units.duration(self._bars[0].from_ns), units.duration(self._bars[-1].from_ns)
-        room = max(1, min(width, each * len(counts)) - len(low))
-        text.append(f"\n{low}{high:>{room}}", style="dim")
-        return text
+        """Return the bars in the room there is."""
+        return histogram(self._bars, self.size.width, self.size.height)
 
 
 class LatencyTab(RunTab):

@@ -65,9 +65,14 @@ class Section(Screen[None]):
         """Return the command that does what would be done here now, empty for none."""
         return ""
 
+    def chosen(self) -> dict[str, str]:
+        """Return what `RUN`, `RUN RUN` and `BUNDLE` stand for in commands, as far as something is chosen here."""
+        return {}
+
     def show_command(self) -> None:
         """Show the command line anew; call it when what is chosen has changed."""
-        self.query_one("#command", Static).update(printable(self.command_line()))
+        # It keeps its one line, so nothing is laid out anew.
+        self.query_one("#command", Static).update(printable(self.command_line()), layout=False)
 
     def action_copy_command(self) -> None:
         """Copy the command line to the clipboard (OSC 52, over ssh as well)."""

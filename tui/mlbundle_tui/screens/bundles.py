@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on, work
 from textual.binding import Binding
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from mlbundle.runs.readiness import Mend
     from mlbundle.runs.shelf import BundleRow
+    from mlbundle_tui.app import MlbundleApp
 
     Cancelled = Callable[[], bool]
 
@@ -70,6 +71,11 @@ class BundlesSection(BundleShelf):
         }
         otherwise = f"mlbundle {'inspect' if self.context.readonly else 'run'} {name}"
         return commands.get(self.tabs.tab, otherwise)
+
+    def chosen(self) -> dict[str, str]:
+        """Return the bundle under the cursor."""
+        row = self.table.chosen
+        return {} if row is None or row.where == "to make" else {"BUNDLE": shlex.quote(row.reference)}
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide what this UI may not do, and what makes no sense now."""
@@ -142,8 +148,9 @@ class BundlesSection(BundleShelf):
             hint = "p pulls it into the library: a run does not know how its registry is reached"
             show_error(self.app, UsageError(f"{row.name} is not here yet", hint=hint))
             return
-        self.app.chosen = row.reference  # type: ignore[attr-defined]
-        self.app.action_section("run")  # type: ignore[attr-defined]
+        app = cast("MlbundleApp", self.app)
+        app.chosen = row.reference
+        app.action_section("run")
 
     @work(exclusive=True, group="ask")
     async def action_open_source(self) -> None:

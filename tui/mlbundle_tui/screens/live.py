@@ -161,6 +161,10 @@ class LiveRun(Section):
         """Return the command that shows the same, or what came of it."""
         return f"mlbundle runs {'show' if self._over else 'attach'} {self.run_id}"
 
+    def chosen(self) -> dict[str, str]:
+        """Return the run that is watched."""
+        return {"RUN": self.run_id}
+
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide what may not be done, or does not go."""
         if action == "stop":

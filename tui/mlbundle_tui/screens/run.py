@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from contextlib import suppress
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import work
 from textual.binding import Binding
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mlbundle.runs.bundle_facts import Form
     from mlbundle.runs.request import RunRequest
     from mlbundle.runs.running import RunningRun
+    from mlbundle_tui.app import MlbundleApp
     from mlbundle_tui.context import Context
 
 # How often the runs that go on are looked for.
@@ -130,8 +131,13 @@ class RunSection(Section):
             self._look_if_shown()
 
     def on_descendant_focus(self) -> None:
-        """Say what the field is about."""
+        """Say what the field is about, and the command of what has the focus."""
         self._show_about()
+        self.show_command()
+
+    def on_row_table_highlighted(self) -> None:
+        """Say the command of the run."""
+        self.show_command()
 
     async def on_field_changed(self, event: Field.Changed) -> None:
         """Take what was written; a moment later the plan is made anew."""
@@ -145,8 +151,18 @@ class RunSection(Section):
         self._request_changed()
 
     def command_line(self) -> str:
-        """Return the command that would do the same."""
+        """Return the command that would do the same; where a run that goes on has the focus, that which watches it."""
+        table = self.query_one("#going", RowTable)
+        run = self._chosen_run()
+        if table.has_focus and run is not None:
+            return f"mlbundle runs attach {run.run_id}"
         return self.request.command_text(self.context.settings)
+
+    def chosen(self) -> dict[str, str]:
+        """Return what the form says as arguments, and the run under the cursor among those that go on."""
+        command, run = self.request.command_text(self.context.settings), self._chosen_run()
+        found = {"BUNDLE": command.removeprefix("mlbundle run ")} if command else {}
+        return found if run is None else {**found, "RUN": run.run_id}
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide what may not be done, or does not go."""
@@ -216,9 +232,10 @@ class RunSection(Section):
     # The form
 
     def _take_chosen(self) -> None:
-        chosen = str(getattr(self.app, "chosen", "") or "")
+        app = cast("MlbundleApp", self.app)
+        chosen = app.chosen
         if chosen:
-            self.app.chosen = ""  # type: ignore[attr-defined]
+            app.chosen = ""
             self.request = replace(self.request, reference=chosen, framework="")
             self.query_one("#field-reference", Field).set_value(chosen)
             self._request_changed()

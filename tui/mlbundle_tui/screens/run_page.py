@@ -130,6 +130,10 @@ class RunPage(Section):
         """Return the command of the tab."""
         return self.tab.command_line() if self.tab is not None else f"mlbundle runs show {self.run_id}"
 
+    def chosen(self) -> dict[str, str]:
+        """Return the run."""
+        return {"RUN": self.run_id}
+
     def action_back(self) -> None:
         """Go back to where the run was chosen."""
         self.app.pop_screen()

@@ -154,9 +154,11 @@ class RunsSection(Section):
         going = self.run["status"] in run_words.GOING
         return f"mlbundle runs {'attach' if going else 'show'} {self.run['run_id']}"
 
-    def show_command(self) -> None:
-        """Show the command line in the line that it has."""
-        self.query_one("#command", Static).update(self.command_line(), layout=False)
+    def chosen(self) -> dict[str, str]:
+        """Return the run under the cursor, and those that are marked."""
+        marks = marked_runs(self.app)
+        found = {"RUN RUN": shlex.join(marks)} if len(marks) > 1 else {}
+        return found if self.run is None else {**found, "RUN": str(self.run["run_id"])}
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Hide what is not allowed, or means nothing for the run under the cursor."""

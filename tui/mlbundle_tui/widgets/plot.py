@@ -39,6 +39,17 @@ def columns(values: Sequence[float], height: int) -> list[str]:
     ]
 
 
+def folded(values: Sequence[float], most: int) -> list[float]:
+    """Return at most `most` values, neighbours added up where there are more; the last stays by itself."""
+    if len(values) <= most:
+        return list(values)
+    if most < 2:
+        return [sum(values)]
+    before, last = values[:-1], values[-1]
+    each = -(-len(before) // (most - 1))
+    return [*(sum(before[start : start + each]) for start in range(0, len(before), each)), last]
+
+
 def dots(
     points: Sequence[Point], width: int, height: int, bounds: tuple[float, float, float, float]
 ) -> list[str]:
