@@ -160,10 +160,10 @@ def about(spec: FieldSpec, scenario: str, problem: UsageError | None) -> Text:
 def bundle_names(settings: Settings) -> list[str]:
     """Return names that can be written for a bundle: the built-in ones and the library's."""
     from mlbundle.resources import built_in_models
-    from mlbundle.runs.shelf import library_references
+    from mlbundle.runs.shelf import library_labels
 
     try:
-        names = library_references(settings, _MOST_NAMES)
+        names = library_labels(settings, _MOST_NAMES)
     except (MlbundleError, sqlite3.Error):
         names = []
     return list(dict.fromkeys([*built_in_models(), *names]))
