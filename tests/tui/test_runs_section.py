@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from mlbundle_tui.marks import marked_runs
-from mlbundle_tui.screens.runs import PAGE
+from mlbundle_tui.run_pages import PAGE
 from run_homes import GOLDEN, NARROW, WIDE, RunHome, drive, enter_text, line_with, press, shown, until
 
 
