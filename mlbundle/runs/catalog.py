@@ -13,7 +13,7 @@ from mlbundle.errors import ReferenceNotFound
 from mlbundle.resources import built_in_models
 from mlbundle.runs import removal
 from mlbundle.runs.execute import DATABASE
-from mlbundle.runs.folder import is_driven, read_record, run_folders, run_ids_in
+from mlbundle.runs.folder import is_driven, is_settled, read_record, run_folders, run_ids_in
 from mlbundle.store.database import RunDatabase
 from mlbundle.store.run_filter import most_first, only, parse_filter
 
@@ -254,11 +254,37 @@ def built_in_bundles() -> list[dict[str, Any]]:
 def _database(settings: Settings) -> RunDatabase:
     """Return the index, after taking in every finished run that it does not know yet."""
     database = RunDatabase(settings.data_dir / DATABASE)
-    removal.finish_removals(settings.runs_dir, database)
-    unknown = [run_id for some in run_ids_in(settings.runs_dir) for run_id in database.unknown(some)]
-    for run_id in sorted(unknown):
-        record = read_record(settings.runs_dir / run_id)
-        if record is not None:
-            with suppress(KeyError, TypeError, AttributeError):  # a document of somebody else's
-                database.add(record)
+    state = _state(settings.runs_dir)
+    count, unknown = _NOT_TAKEN_IN.get(state, (0, None)) if state is not None else (0, None)
+    if unknown is None or database.count() < count:  # not looked at yet, or the index was made anew
+        removal.finish_removals(settings.runs_dir, database)
+        unknown = [run_id for some in run_ids_in(settings.runs_dir) for run_id in database.unknown(some)]
+    left = [run_id for run_id in sorted(unknown) if not _take_in(settings.runs_dir / run_id, database)]
+    _NOT_TAKEN_IN.clear()
+    if state is not None and state == _state(settings.runs_dir):
+        _NOT_TAKEN_IN[state] = database.count(), left
     return database
+
+
+# What the folder of all runs was -> how many rows the index had then, and the runs without one: others can't have
+# come since.
+_NOT_TAKEN_IN: dict[tuple[str, int], tuple[int, list[str]]] = {}
+
+
+def _state(runs_dir: Path) -> tuple[str, int] | None:
+    """Return what changes when a run comes or goes; None where that can't be told."""
+    with suppress(OSError):
+        changed_ns = runs_dir.stat().st_mtime_ns
+        if is_settled(changed_ns):
+            return str(runs_dir), changed_ns
+    return None
+
+
+def _take_in(folder: Path, database: RunDatabase) -> bool:
+    """Add the row of a run; whether it has one now."""
+    record = read_record(folder)
+    with suppress(KeyError, TypeError, AttributeError):  # a document of somebody else's
+        if record is not None:
+            database.add(record)
+            return True
+    return False

@@ -149,8 +149,7 @@ def unfinished_folders(settings: Settings) -> list[Path]:
         return []
     names = [name for name in names if _lacks_record(runs_dir, name)]
     _UNFINISHED.clear()
-    # A folder that is made in the same tick of the file system's clock would not be seen: such a time is not trusted.
-    if 0 < changed_ns < time.time_ns() - _SETTLED_NS:
+    if is_settled(changed_ns):
         _UNFINISHED[runs_dir, changed_ns] = names
     return [settings.runs_dir / name for name in sorted(names, reverse=True)]
 
@@ -158,6 +157,15 @@ def unfinished_folders(settings: Settings) -> list[Path]:
 _SETTLED_NS = 2_000_000_000
 # (folder, when it was changed) -> runs without a record then: those with one never lose it.
 _UNFINISHED: dict[tuple[str, int], list[str]] = {}
+
+
+def is_settled(changed_ns: int) -> bool:
+    """Whether a folder that was changed at this time will have another time when it is changed again.
+
+    What happens in the same tick of the file system's clock would not be seen; neither would be what happens while
+    the clock is set back, for which such a time is not trusted before it is past.
+    """
+    return 0 < changed_ns < time.time_ns() - _SETTLED_NS
 
 
 def _lacks_record(runs_dir: str, name: str) -> bool:

@@ -176,6 +176,11 @@ class RunDatabase:
             ).fetchall()
         return [str(row[0]) for row in rows]
 
+    def count(self) -> int:
+        """Return how many runs have a row."""
+        with self._open() as connection:
+            return int(connection.execute("SELECT count(*) FROM runs").fetchone()[0])
+
     def unknown(self, run_ids: Sequence[str]) -> list[str]:
         """Return which of some runs (a thousand, not all) have no row, in their order."""
         marks = ",".join("?" * len(run_ids))
