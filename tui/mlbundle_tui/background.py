@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,7 +52,7 @@ async def in_background(function: Callable[P, R], *args: P.args, **kwargs: P.kwa
     return await answer
 
 
-async def beside(screen: Screen[None], function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+async def beside(screen: Screen[Any], function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Call a function as `in_background` does, for a worker of a screen, which ends when the screen is gone by then."""
     try:
         return await in_background(function, *args, **kwargs)

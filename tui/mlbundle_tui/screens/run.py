@@ -19,7 +19,7 @@ from mlbundle_tui.background import beside
 from mlbundle_tui.screens.base import Section
 from mlbundle_tui.screens.dialogs import show_error
 from mlbundle_tui.widgets.field import Field
-from mlbundle_tui.widgets.row_table import Column, RowTable
+from mlbundle_tui.widgets.going_runs import GoingRuns
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,20 +30,11 @@ if TYPE_CHECKING:
     from mlbundle.errors import UsageError
     from mlbundle.runs.bundle_facts import Form
     from mlbundle.runs.request import RunRequest
-    from mlbundle.runs.running import RunningRun
     from mlbundle_tui.app import MlbundleApp
     from mlbundle_tui.context import Context
+    from mlbundle_tui.widgets.row_table import RowTable
 
-# How often the runs that go on are looked for.
-_LOOK_S = 3.0
 _MOST_LINES = 200
-_MOST_GOING = 6
-_GOING = (
-    Column("run", "run", 8, flex=1),
-    Column("model", "model", 10, flex=1),
-    Column("scenario", "scenario", 11),
-    Column("state", "", 14, flex=1),
-)
 
 
 class RunSection(Section):
@@ -69,8 +60,6 @@ class RunSection(Section):
     RunSection #plan { height: 1fr; padding: 0 1; scrollbar-size-vertical: 1; }
     RunSection #plan:focus { background: $foreground 4%; }
     RunSection #plan Static { width: 1fr; height: auto; }
-    RunSection #going-title { height: 1; padding: 0 1; color: $text-muted; }
-    RunSection #going { margin: 0 1; display: none; }
     RunSection.-narrow #beside { display: none; }
     RunSection.-narrow.-plan #beside { display: block; border-left: none; }
     RunSection.-narrow.-plan #form { display: none; }
@@ -89,7 +78,6 @@ class RunSection(Section):
         from mlbundle.runs.request import RunRequest
 
         self.request: RunRequest = RunRequest.of_settings(context.settings)
-        self.going: Sequence[RunningRun] = ()
         self.problems: dict[str, UsageError] = {}
         self._forms: Sequence[Form] = ()
         self._forms_of = ""
@@ -97,7 +85,6 @@ class RunSection(Section):
         self._waiting: Timer | None = None
         self._planning = threading.Lock()
         self._starting = False
-        self._looking = False
         self._said: list[str] = []
 
     # What is on the screen
@@ -112,23 +99,21 @@ class RunSection(Section):
             with Vertical(id="beside"):
                 with VerticalScroll(id="plan"):
                     yield Static("", id="plan-text", markup=False)
-                yield Static("", id="going-title", markup=False)
-                yield RowTable(_GOING, id="going")
+                yield GoingRuns(self.context.settings, id="going-runs")
 
     def on_mount(self) -> None:
         """Stand on the bundle; look for runs that go on."""
-        self.set_interval(_LOOK_S, self._look_if_shown)
         self._read_names()
         self._take_chosen()
         self.query_one("#field-reference", Field).focus()
         self._request_changed()
-        self._look_if_shown()
+        self.going.look()
 
     def on_screen_resume(self) -> None:
         """Take the bundle that was chosen in another section."""
         if self.is_mounted:
             self._take_chosen()
-            self._look_if_shown()
+            self.going.look()
 
     def on_descendant_focus(self) -> None:
         """Say what the field is about, and the command of what has the focus."""
@@ -150,17 +135,26 @@ class RunSection(Section):
             await self._show_options()
         self._request_changed()
 
+    def on_going_runs_changed(self) -> None:
+        """Offer to watch and stop runs where there are any."""
+        self.refresh_bindings()
+        self.show_command()
+
+    @property
+    def going(self) -> GoingRuns:
+        """The runs that go on."""
+        return self.query_one(GoingRuns)
+
     def command_line(self) -> str:
         """Return the command that would do the same; where a run that goes on has the focus, that which watches it."""
-        table = self.query_one("#going", RowTable)
-        run = self._chosen_run()
-        if table.has_focus and run is not None:
+        run = self.going.chosen
+        if self.going.table.has_focus and run is not None:
             return f"mlbundle runs attach {run.run_id}"
         return self.request.command_text(self.context.settings)
 
     def chosen(self) -> dict[str, str]:
         """Return what the form says as arguments, and the run under the cursor among those that go on."""
-        command, run = self.request.command_text(self.context.settings), self._chosen_run()
+        command, run = self.request.command_text(self.context.settings), self.going.chosen
         found = {"BUNDLE": command.removeprefix("mlbundle run ")} if command else {}
         return found if run is None else {**found, "RUN": run.run_id}
 
@@ -169,7 +163,7 @@ class RunSection(Section):
         if action in {"run", "stop"} and not self.context.may_run:
             return False
         if action in {"attach", "stop"}:
-            return bool(self.going)
+            return self.is_mounted and bool(self.going.runs)
         if action == "show_plan":
             return self.has_class("-narrow")
         return True
@@ -205,24 +199,24 @@ class RunSection(Section):
 
     def action_attach(self) -> None:
         """Watch the chosen run among those that go on."""
-        run = self._chosen_run()
+        run = self.going.chosen
         if run is not None:
             self._watch(run.run_id)
 
     def action_stop(self) -> None:
         """Stop the chosen run among those that go on, after a question."""
-        run = self._chosen_run()
+        run = self.going.chosen
         if run is not None and self.context.may_run:
             from mlbundle_tui.stopping import stop_run
 
-            stop_run(self, self.context, run.run_id, f"{run.model} {run.scenario}", self._look_if_shown)
+            stop_run(self, self.context, run.run_id, f"{run.model} {run.scenario}", self.going.look)
 
     def action_refresh(self) -> None:
         """Look again at everything."""
         self._forms_of = ""
         self._read_names()
         self._request_changed()
-        self._look_if_shown()
+        self.going.look()
 
     def on_row_table_selected(self, event: RowTable.Selected) -> None:
         """Watch the run that was opened."""
@@ -363,7 +357,7 @@ class RunSection(Section):
             return
         self._starting = False
         self._plan()
-        self._look_if_shown()
+        self.going.look()
         self._watch(run_id)
 
     def _hear(self, line: str) -> None:
@@ -381,37 +375,3 @@ class RunSection(Section):
         from mlbundle_tui.screens.live import LiveRun
 
         self.app.push_screen(LiveRun(self.context, run_id))
-
-    def _look_if_shown(self) -> None:
-        if self.is_current and not self._looking:
-            self._look()
-
-    @work(group="going")
-    async def _look(self) -> None:
-        """Look for the runs that go on."""
-        from mlbundle.runs.running import running_runs
-
-        self._looking = True
-        try:
-            self._show_going(await beside(self, running_runs, self.context.settings))
-        finally:
-            self._looking = False
-
-    def _show_going(self, runs: Sequence[RunningRun]) -> None:
-        if runs == self.going and runs:
-            return
-        chosen = self._chosen_run()
-        self.going = runs
-        table = self.query_one("#going", RowTable)
-        ids = [run.run_id for run in runs]
-        cursor = ids.index(chosen.run_id) if chosen is not None and chosen.run_id in ids else 0
-        table.set_rows(plan_text.going_rows(runs), cursor=cursor)
-        table.can_focus = bool(runs)
-        table.display = bool(runs)
-        table.styles.height = min(len(runs), _MOST_GOING) + 1
-        self.query_one("#going-title", Static).update("going on" if runs else "nothing goes on")
-        self.refresh_bindings()
-
-    def _chosen_run(self) -> RunningRun | None:
-        table = self.query_one("#going", RowTable)
-        return self.going[table.cursor] if 0 <= table.cursor < len(self.going) else None
