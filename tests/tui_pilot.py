@@ -3,48 +3,155 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import inspect
+import time
+import unicodedata
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
+import pytest
 from mlbundle_tui.app import MlbundleApp
 from mlbundle_tui.context import Context
 from rich.style import Style
+from textual.events import Key
+from textual.keys import REPLACED_KEYS, _character_to_key, _get_unicode_name_from_key
 from textual.pilot import Pilot
+from textual.screen import Screen
 
 from mlbundle.config import load_settings
 
-_PATIENCE = 400
-_STILL = 3
+_PATIENCE_S = 60.0
+_LOOK_S = 0.004
+_STILL = 2
 Steps = Callable[[Pilot[None]], Awaitable[Any]]
 
 
+class QuickPilot(Pilot[None]):
+    """Presses keys as soon as nothing is left to do for the last one; a pilot of Textual waits for an idle process."""
+
+    async def press(self, *keys: str) -> None:
+        """Press keys; what takes its time (workers, timers) goes on afterwards."""
+        for key in keys:
+            self._send(key)
+            await quiet(self)
+
+    async def pause(self, delay: float | None = None) -> None:
+        """Let everything be done that can be done now, and give what takes longer a moment."""
+        await quiet(self)
+        if delay is not None:
+            await asyncio.sleep(delay)
+            await quiet(self)
+
+    async def resize_terminal(self, width: int, height: int) -> None:
+        """Give the terminal another size."""
+        await super().resize_terminal(width, height)
+        await quiet(self)
+
+    def _send(self, key: str) -> None:
+        name = _character_to_key(key) if len(key) == 1 and not key.isalnum() else key
+        try:
+            character = unicodedata.lookup(_get_unicode_name_from_key(REPLACED_KEYS.get(name, name)))
+        except KeyError:
+            character = key if len(key) == 1 else None
+        event = Key(name, character)
+        event.set_sender(self.app)
+        assert self.app._driver is not None
+        self.app._driver.send_message(event)
+
+
+class FirstApp(MlbundleApp):
+    """The app, which begins with the section `first`: the others take their time."""
+
+    CSS_PATH = str(Path(inspect.getfile(MlbundleApp)).with_name("app.tcss"))
+    first, chosen = "bundles", ""
+
+    def action_section(self, name: str) -> None:
+        """Go to a section."""
+        super().action_section(name if self._made else self.first)
+
+
 def drive(
-    steps: Steps, context: Context | None = None, *, size: tuple[int, int] = (80, 24), **named: Any
+    steps: Steps,
+    context: Context | None = None,
+    *,
+    size: tuple[int, int] = (80, 24),
+    first: str = "bundles",
+    chosen: str = "",
+    apart: frozenset[str] = frozenset(),
+    **named: Any,
 ) -> Any:
-    """Open the app at (columns, rows), let its first section settle, do the steps, and return what they return."""
+    """Open the app at (columns, rows), let its first section settle, do the steps, and return what they return.
+
+    `first` is the section that it begins with, `chosen` the bundle that the section Run is given;
+    workers named in `apart` are not waited for.
+    """
 
     async def main() -> Any:
-        app = MlbundleApp(context or Context(load_settings()), **named)
-        async with app.run_test(size=size) as pilot:
-            await settled(pilot)
+        app = FirstApp(context or Context(load_settings()), **named)
+        app.first, app.chosen = first, chosen
+        async with app.run_test(size=size):
+            pilot = QuickPilot(app)
+            await settled(pilot, apart)
             return await steps(pilot)
 
-    return asyncio.run(main())
+    with drawn_when_quiet():
+        return asyncio.run(main())
 
 
-async def settled(pilot: Pilot[None]) -> None:
-    """Wait until no worker works, no timer that fires once is due, and the screen stays what it is."""
-    before, still = "", 0
-    for _ in range(_PATIENCE):
-        await pilot.pause(0.02)
-        busy = any(not worker.is_finished for worker in pilot.app.workers)
-        now = text_of(pilot.app)
-        still = still + 1 if now == before and not busy and not _waits(pilot.app) else 0
-        before = now
-        if still >= _STILL:
+_draw, _refresh = Screen._on_timer_update, Screen._compositor_refresh
+
+
+@contextmanager
+def drawn_when_quiet() -> Iterator[None]:
+    """Lay out and draw once nothing else is left to do, and not 60 times a second: that is what takes longest.
+
+    Sections that follow one another fast are drawn once more a moment later, for which nobody waits here.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Screen, "_on_timer_update", lambda screen: screen._update_timer.pause())
+        patch.setattr(Screen, "_compositor_refresh", lambda screen: screen._dirty_widgets.clear())
+        patch.setattr("mlbundle_tui.app._REPAINT_S", 0.01)
+        yield
+
+
+async def quiet(pilot: Pilot[Any]) -> None:
+    """Wait until nothing is left to do that could be done now: all messages are taken in, all is laid out."""
+    app, ready = pilot.app, asyncio.get_running_loop()._ready  # type: ignore[attr-defined]
+    still = 0
+    while still < _STILL and app._exception is None:
+        # What moves to its place without an animation comes there with the animator's next beat.
+        await asyncio.sleep(0 if app.animator._complete_event.is_set() else _LOOK_S)
+        if ready or not app.animator._complete_event.is_set():
+            still = 0
+        elif _to_draw(app):
+            _draw(app.screen)
+            still = 0
+        else:
+            still += 1
+
+
+async def settled(pilot: Pilot[Any], apart: frozenset[str] = frozenset()) -> None:
+    """Wait until no worker works (but those named in `apart`), no timer that fires once is due, and draw what there is."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        await quiet(pilot)
+        working = [w for w in pilot.app.workers if not w.is_finished and w.name not in apart]
+        if pilot.app._exception is not None or not (working or _waits(pilot.app)):
+            _refresh(pilot.app.screen)
             return
-    raise AssertionError(f"the screen does not come to rest; it shows\n{before}")
+        if time.monotonic() > deadline:
+            raise AssertionError(f"it does not come to rest: {working}; it shows\n{text_of(pilot.app)}")
+        await asyncio.sleep(_LOOK_S)
+
+
+def _to_draw(app: MlbundleApp | Any) -> bool:
+    screen = app.screen
+    due = screen._layout_required or screen._scroll_required or screen._repaint_required
+    due = due or screen._recompose_required or screen._dirty_widgets or screen._callbacks
+    return bool(due) and screen.is_current and screen.is_running and not app._batch_count
 
 
 def _waits(app: MlbundleApp | Any) -> bool:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
-import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from mlbundle_tui.app import MlbundleApp
+import tui_pilot
 from mlbundle_tui.context import Context, Launcher
 from support import ROOT
+from tui_pilot import text_of
 
 from mlbundle.config import load_settings
 from mlbundle.worker.profilers.base import Profile
 
 GOLDEN: dict[str, Any] = json.loads((ROOT / "tests" / "golden" / "record-docker.json").read_text())
+# Workers that ask the user, or wait for a browser.
+_ASKING = frozenset({"trace", "action_remove"})
 WIDE, NORMAL, NARROW = (160, 45), (100, 30), (60, 24)
 
 
@@ -62,15 +63,6 @@ class RunHome:
         (self.folder / run_id / "kernels.npz").write_bytes(profile.kernels_bytes())
 
 
-class RunsApp(MlbundleApp):
-    """The app, which begins with Runs: what Bundles looks at takes its time."""
-
-    CSS_PATH = str(Path(inspect.getfile(MlbundleApp)).with_name("app.tcss"))
-
-    def action_section(self, name: str) -> None:
-        super().action_section(name if self._made else "runs")
-
-
 Drive = Callable[[Any], Awaitable[None]]
 
 
@@ -84,27 +76,18 @@ def drive(
 ) -> None:
     """Start the app over the home of the test, in the section Runs, and let `what` press its keys."""
 
-    async def main() -> None:
-        app = RunsApp(Context(load_settings(), launcher=launcher, readonly=readonly), theme=theme)
-        async with app.run_test(size=size) as pilot:
-            await until(pilot, lambda: pilot.app.screen._taken_in and bool(pilot.app.screen._pages))
-            await settled(pilot)
-            await what(pilot)
+    async def steps(pilot: Any) -> None:
+        await until(pilot, lambda: pilot.app.screen.is_read)
+        await settled(pilot)
+        await what(pilot)
 
-    asyncio.run(main())
+    context = Context(load_settings(), launcher=launcher, readonly=readonly)
+    tui_pilot.drive(steps, context, size=size, first="runs", theme=theme, apart=_ASKING)
 
 
 async def settled(pilot: Any) -> None:
     """Wait until nothing is read any more; what waits for an answer, or for a browser, is not waited for."""
-    quiet = 0
-    while quiet < 2:
-        await pilot.pause()
-        reading = [
-            w for w in pilot.app.workers if not w.is_finished and w.name not in {"trace", "action_remove"}
-        ]
-        quiet = 0 if reading else quiet + 1
-        if reading:
-            await pilot.app.workers.wait_for_complete(reading)
+    await tui_pilot.settled(pilot, _ASKING)
 
 
 async def press(pilot: Any, *keys: str) -> None:
@@ -112,6 +95,7 @@ async def press(pilot: Any, *keys: str) -> None:
     for key in keys:
         await pilot.press(key)
         await settled(pilot)
+    await settled(pilot)
 
 
 async def enter_text(pilot: Any, text: str) -> None:
@@ -134,8 +118,7 @@ async def until(pilot: Any, holds: Callable[[], bool]) -> None:
 
 def shown(pilot: Any) -> str:
     """Return the text on the screen."""
-    lines = pilot.app.screen._compositor.render_strips()
-    return "\n".join("".join(segment.text for segment in strip) for strip in lines)
+    return text_of(pilot.app)
 
 
 def line_with(pilot: Any, text: str) -> str:

@@ -17,7 +17,7 @@ from mlbundle_tui.widgets.field import Field
 from mlbundle_tui.widgets.row_table import RowTable
 from support import make_bundle
 from textual.pilot import Pilot
-from tui_pilot import drive, press, settled, text_of
+from tui_pilot import drive, press, text_of
 
 from mlbundle.config import Settings, load_settings
 from mlbundle.errors import EngineUnavailable, MlbundleError
@@ -80,18 +80,9 @@ def form(
     """Open the section Run with a bundle chosen, and do the steps."""
     readonly = named.pop("readonly", False)
 
-    async def main(pilot: Pilot[None]) -> Any:
-        pilot.app.chosen = reference  # type: ignore[attr-defined]
-        await pilot.press("2")
-        for _ in range(300):
-            if pilot.app.screen.query("#field-reference"):
-                break
-            await pilot.pause(0.02)
-        await settled(pilot)
-        return await steps(pilot)
-
     context = Context(load_settings(), launcher=launcher, readonly=readonly)
-    return drive(main, context, size=named.pop("size", (120, 40)), **named)
+    size = named.pop("size", (120, 40))
+    return drive(steps, context, size=size, first="run", chosen=reference, **named)
 
 
 def at(pilot: Pilot[None], key: str) -> Field:
