@@ -33,6 +33,7 @@ class Settings:
     scratch_bytes: int = 512 << 20
     hang_timeout_s: float = 120.0
     start_timeout_s: float = 120.0
+    tui_theme: str = "dark"
     keys: dict[str, str] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
 
@@ -40,6 +41,11 @@ class Settings:
     def runs_dir(self) -> Path:
         """Folder of the runs, one folder a run."""
         return self.data_dir / "runs"
+
+    @property
+    def user_file(self) -> Path:
+        """File of the user's settings, whether it is there or not."""
+        return self.config_dir / PROJECT_FILE
 
     @property
     def images_lock(self) -> Path:
@@ -89,6 +95,7 @@ def _folders() -> tuple[dict[str, Path], str]:
 _CHOICES = {
     "runtime": ("auto", "docker", "process"),
     "trace_level": ("none", "model", "framework", "system", "full"),
+    "tui_theme": ("dark", "light", "ansi"),
 }
 _SETTABLE = {
     f.name: f.type

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from mlbundle.manifest.problems import printable
 from mlbundle.runs.folder import JOB, RECORD, first_event, is_driven, unfinished_folders
 from mlbundle.runs.following import EventTail
 from mlbundle.runs.queue import MACHINE_BUSY
@@ -115,6 +116,17 @@ def running_rows(
         for run in running_runs(settings)
         if (not model or fnmatchcase(run.model, model))
         and (not framework or run.framework.lower() == framework.lower())
+    ]
+
+
+def runs_go_on(settings: Settings, *, most: int = 3) -> list[str]:
+    """Return what is said to somebody who leaves while runs go on: a line for each, or how many there are."""
+    runs = running_runs(settings)
+    if len(runs) > most:
+        return [f"{len(runs)} runs go on: `mlbundle runs list`"]
+    return [
+        f"run {run.run_id} goes on ({printable(run.model)}): `mlbundle runs attach {run.run_id}`"
+        for run in runs
     ]
 
 

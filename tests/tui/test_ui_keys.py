@@ -38,8 +38,11 @@ def test_a_key_is_given_to_something_else_and_the_old_one_does_nothing(home: Pat
 
 
 def test_config_show_lists_keys_and_where_they_come_from(home: Path, cli: Cli) -> None:
-    path = write_settings(home, 'runtime = "process"\n[keys]\n"runs.sort" = "o"\n')
+    path = write_settings(home, 'runtime = "process"\ntui_theme = "light"\n[keys]\n"runs.sort" = "o"\n')
     shown = cli("config", "show", "--format", "json").document()["settings"]
+    assert shown["tui_theme"] == {"value": "light", "origin": str(path)}
+    listed = cli("tui", "--keys").stdout.splitlines()
+    assert [line.split() for line in listed if line.startswith("runs.sort ")] == [["runs.sort", "o", "(set)"]]
     assert shown["keys.runs.sort"] == {"value": "o", "origin": str(path)}
     assert shown["runtime"]["value"] == "process"
 

@@ -8,6 +8,7 @@ import click
 from mlbundle_tui.demo import demo_context
 from mlbundle_tui.keys import _bindings, _nodes, all_ids
 from mlbundle_tui.palette import COMMANDS, WITHIN, palette_commands
+from mlbundle_tui.screens.dialogs import TextDialog
 from tui_pilot import drive, press, text_of
 
 from mlbundle.cli.main import cli as root
@@ -31,7 +32,10 @@ def test_every_section_offers_what_it_can_do_with_key_and_command_line() -> None
     # Of what is chosen, the whole line.
     assert "mlbundle trace open 2" in found["Trace"]
     assert "mlbundle runs rm 2" in found["Remove"]
-    assert found["Go to Machine"] == "key 5 · mlbundle doctor · section.machine"
+    machine = next(title for title in found if title.startswith("Go to Machine"))
+    assert found[machine] == "key 5 · mlbundle doctor · section.machine"
+    # What can be done in another section is found by what it is.
+    assert next(title for title in found if "verify" in title).startswith("Go to Bundles")
     assert "mlbundle runs show 2" in found["Copy command"]
     assert {"Theme: dark", "Theme: light", "Theme: ansi"} <= set(found)
 
@@ -43,10 +47,19 @@ def test_what_is_chosen_in_the_palette_is_done() -> None:
         section = pilot.app.screen.name_of_section
         await pilot.press("ctrl+p", *"light", "enter")
         await press(pilot)
-        return section, pilot.app.theme
+        theme, shown = pilot.app.theme, str([n.message for n in pilot.app._notifications])
+        await pilot.press("ctrl+p", *"how to change", "enter")
+        await press(pilot)
+        keys = str(pilot.app.screen.text)
+        await pilot.press("ctrl+p")
+        return section, theme, shown, keys, pilot.app.screen
 
     with demo_context(load_settings()) as context:
-        assert drive(steps, context, size=(120, 40)) == ("compare", "mlbundle-light")
+        section, theme, shown, keys, top = drive(steps, context, size=(120, 40))
+    assert (section, theme) == ("compare", "mlbundle-light")
+    assert 'tui_theme = "light"' in shown
+    assert re.search(r"runs\.sort +s\b", keys)
+    assert isinstance(top, TextDialog)  # no palette above a box
 
 
 def test_readonly_offers_nothing_that_changes_anything() -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
     from textual.timer import Timer
 
+    from mlbundle.runs.network import Network
     from mlbundle_tui.context import Context
 
 _REPAINT_S = 0.3
@@ -28,7 +29,8 @@ SECTIONS = ("bundles", "run", "runs", "compare", "machine")
 class MlbundleApp(App[None]):
     """`mlbundle tui`. `keys` maps the id of a binding to the keys that it shall have, checked by `check_keys`.
 
-    `failure` is what ended it, if anything did; `chosen` is the bundle that the section Run takes next.
+    `failure` is what ended it, if anything did; `chosen` is the bundle that the section Run takes next,
+    `chosen_network` how its registry is reached.
     """
 
     TITLE = "mlbundle"
@@ -54,6 +56,7 @@ class MlbundleApp(App[None]):
         self.context = context
         self.failure: MlbundleError | None = None
         self.chosen: str = ""
+        self.chosen_network: Network | None = None
         # While something is measured nothing on the screen may move by itself.
         self.animation_level = "none"
         for own in (DARK, LIGHT):
@@ -84,6 +87,13 @@ class MlbundleApp(App[None]):
             self._repaint = self.set_timer(_REPAINT_S, self._draw_whole)
         else:
             self.screen.refresh(layout=True)
+
+    def action_command_palette(self) -> None:
+        """Open the palette; a box that waits for an answer is answered first."""
+        from textual.screen import ModalScreen
+
+        if not isinstance(self.screen, ModalScreen):
+            super().action_command_palette()
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Return what the palette offers on a screen."""

@@ -14,6 +14,7 @@ import click
 from mlbundle.errors import EXIT_TERMINATED, UsageError
 
 if TYPE_CHECKING:
+    from mlbundle.config import Settings
     from mlbundle_tui.app import MlbundleApp
     from mlbundle_tui.context import Context
 
@@ -25,17 +26,30 @@ _DRIVER, _WEB_DRIVER = "TEXTUAL_DRIVER", "textual.drivers.web_driver:WebDriver"
 @click.command("tui")
 @click.option("--demo", is_flag=True, help="Look around in recorded runs; needs no engine, measures nothing.")
 @click.option("--readonly", is_flag=True, help="Hide what runs, stops or removes anything.")
-@click.option("--theme", type=click.Choice(["dark", "light", "ansi"]), default="dark", show_default=True)
+@click.option(
+    "--theme",
+    type=click.Choice(["dark", "light", "ansi"]),
+    help="Colours; kept as `tui_theme` in the settings.  [default: dark]",
+)
+@click.option(
+    "--keys", "list_keys", is_flag=True, help="List what can have keys in the settings, and which it has."
+)
 @click.option("--web", is_flag=True, help="Serve it to browsers of this machine; there is no password.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=None, help="Port for --web.  [default: a free one]"
 )
-def command(demo: bool, readonly: bool, theme: str, web: bool, port: int | None) -> int:
+def command(
+    *, demo: bool, readonly: bool, theme: str | None, list_keys: bool, web: bool, port: int | None
+) -> int:
     """Choose bundles, run them and look into runs, in the terminal."""
+    if list_keys:
+        _list_keys()
+        return 0
     if web:
         from mlbundle_tui.web import serve
 
-        flags = [*(["--demo"] if demo else []), *(["--readonly"] if readonly else []), "--theme", theme]
+        flags = [*(["--demo"] if demo else []), *(["--readonly"] if readonly else [])]
+        flags += ["--theme", theme] if theme is not None else []
         serve(flags, port or 0)
         return 0
     if port is not None:
@@ -49,7 +63,29 @@ def command(demo: bool, readonly: bool, theme: str, web: bool, port: int | None)
         )
     with contextlib.ExitStack() as stack:
         context = _context(stack, demo=demo, readonly=readonly)
-        return _show(context, theme, stack)
+        status = _show(context, theme or context.settings.tui_theme, stack)
+        if not demo:
+            _say_what_goes_on(context.settings)
+        return status
+
+
+def _list_keys() -> None:
+    """Print the id of everything that can have keys, with those that it has."""
+    from mlbundle.config import load_settings
+    from mlbundle_tui.keys import key_lines
+
+    settings = load_settings()
+    for line in key_lines(settings):
+        click.echo(line)
+    click.echo(f"they are given in the table [keys] of {settings.user_file}", err=True)
+
+
+def _say_what_goes_on(settings: Settings) -> None:
+    """Say on stderr which runs go on without the UI, and how to watch them."""
+    from mlbundle.runs.running import runs_go_on
+
+    for line in runs_go_on(settings):
+        click.echo(line, err=True)
 
 
 def _context(stack: contextlib.ExitStack, *, demo: bool, readonly: bool) -> Context:

@@ -19,6 +19,8 @@ from mlbundle.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from mlbundle.config import Settings
+
 # Terminals send the same for these and for other keys, or keep them: ctrl+i is tab, ctrl+m enter, ctrl+h backspace,
 # ctrl+[ escape; ctrl+s and ctrl+q stop and resume the output, ctrl+z the program, ctrl+c is how to leave.
 EATEN = frozenset(
@@ -40,6 +42,20 @@ def all_ids() -> dict[str, str]:
         for binding in _bindings(node)
         if binding.id
     }
+
+
+def key_lines(settings: Settings) -> list[str]:
+    """Return a line for everything that can have keys: its id, the keys that it has, and that they were set.
+
+    Raises UsageError for settings that won't do.
+    """
+    own = all_ids()
+    given = check_keys(settings.keys, settings.origins.get("keys", ""))
+    width = max(map(len, own))
+    return [
+        f"{name:<{width}}  {given.get(name, keys)}{'  (set)' * (name in given)}"
+        for name, keys in sorted(own.items())
+    ]
 
 
 def check_keys(keys: Mapping[str, str], where: str) -> dict[str, str]:

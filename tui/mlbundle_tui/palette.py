@@ -53,9 +53,18 @@ COMMANDS = {
     "run.edit": "$EDITOR record.json",
     "layers.sort": "mlbundle trace summary RUN --by name",
     "layers.group": "mlbundle trace summary RUN --by type",
+    "kernels.sort": "mlbundle trace export RUN --format csv",
     "compare.all": "mlbundle runs diff RUN RUN --all",
     "compare.reference": "mlbundle compare RUN RUN",
     "machine.mend": "mlbundle images pull FRAMEWORK, images build FRAMEWORK",
+}
+# What is found by these words although it can be done only there.
+_PURPOSES = {
+    "section.bundles": "choose, pull, build, verify, remove",
+    "section.run": "fill in and start a run, watch, stop",
+    "section.runs": "open, search, mark, remove, trace",
+    "section.compare": "marked runs side by side",
+    "section.machine": "what works, images, disk",
 }
 _VIEW = "it changes what is shown here, and nothing else"
 _MOVES = "it moves within the UI"
@@ -79,6 +88,7 @@ WITHIN = {
     "run.tab_before": _MOVES,
     "run.tab_next": _MOVES,
     "run.logs": _MOVES,
+    "latency.scale": _VIEW,
     "live.freeze": _VIEW,
     "live.log": _VIEW,
     "live.back": _MOVES,
@@ -113,10 +123,29 @@ def palette_commands(app: MlbundleApp, screen: Screen[object]) -> Iterator[Syste
         seen.add(name)
         if active.enabled:
             yield _command(app, active.node, active.binding, _line(screen, active.binding))
-    for word, theme in THEMES.items():
-        help_ = f"mlbundle tui --theme {word}"
-        yield SystemCommand(f"Theme: {word}", help_, lambda theme=theme: setattr(app, "theme", theme))
+    where = app.context.settings.user_file
+    for word in THEMES:
+        help_ = f"mlbundle tui --theme {word} · kept by tui_theme in {where}"
+        yield SystemCommand(f"Theme: {word}", help_, lambda word=word: _take_theme(app, word))
+    yield SystemCommand("Keys: how to change them", f"[keys] in {where}", lambda: _show_keys(app))
     yield SystemCommand("Save a picture of the screen", "an SVG file", app.deliver_screenshot)
+
+
+def _take_theme(app: MlbundleApp, word: str) -> None:
+    app.theme = THEMES[word]
+    where = app.context.settings.user_file
+    app.notify(f'to keep it: tui_theme = "{word}" in {where}', title=f"theme {word}", markup=False)
+
+
+def _show_keys(app: MlbundleApp) -> None:
+    from mlbundle_tui.keys import key_lines
+    from mlbundle_tui.screens.dialogs import show_text
+
+    settings = app.context.settings
+    head = (
+        f'They are given in {settings.user_file}:\n\n[keys]\n"runs.sort" = "o"\n"section.runs" = ["f6", "z"]'
+    )
+    show_text(app, "keys", "\n".join([head, "\nWhat can have keys:\n", *key_lines(settings)]), large=True)
 
 
 def _command(app: MlbundleApp, node: DOMNode, binding: Binding, line: str) -> SystemCommand:
@@ -125,7 +154,8 @@ def _command(app: MlbundleApp, node: DOMNode, binding: Binding, line: str) -> Sy
 
     words = [f"key {app.get_key_display(binding)}", line, binding.id or ""]
     # Sections are called as what is done in them: `Run` is one, and the key that runs is called so as well.
-    title = f"Go to {binding.description}" if binding.action.startswith("section(") else binding.description
+    purpose = _PURPOSES.get(binding.id or "")
+    title = f"Go to {binding.description}: {purpose}" if purpose else binding.description
     return SystemCommand(title[:_MOST_TITLE], " · ".join(filter(None, words)), run)
 
 
