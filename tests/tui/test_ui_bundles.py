@@ -261,6 +261,10 @@ def test_a_registry_is_opened_and_a_bundle_pulled(mini: Path, registry: RealRegi
         await settled(pilot)
         await choose(pilot, f"{place}:1.0.0")
         assert f"mlbundle pull {place}:1.0.0 --plain-http" in text_of(pilot.app)
+        # A run reaches its registry in the same way.
+        await press(pilot, "r")
+        assert f"mlbundle run {place}:1.0.0 --plain-http" in text_of(pilot.app)
+        await press(pilot, "1")
         await pilot.press("p")
         await until(pilot, lambda: "pulled mini:1.0.0@" in text_of(pilot.app))
         await settled(pilot)

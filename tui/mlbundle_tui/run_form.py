@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mlbundle.config import Settings
     from mlbundle.errors import UsageError
     from mlbundle.runs.bundle_facts import Form
+    from mlbundle.runs.network import Network
     from mlbundle.wire.scenarios import Option
 
 _MOST_NAMES = 2000
@@ -44,6 +45,8 @@ ADVANCED = "advanced"
 the form: every run that it starts is detached, and `--dry-run` is the pane beside it. `--scenario-file` is a form
 that is filled in."""
 OWN_NAME = "own_name"
+CHOSEN = ("reference", "framework", "plain_http", "ca_file")
+"""The fields that another bundle writes anew."""
 _NAMES = {
     "trace_level": "trace", "reference": "bundle", TOGETHER: "scenario", "architecture": "arch",
     "own_options": "options", "plain_http": "plain-http", "ca_file": "ca-file", OWN_NAME: "name",
@@ -83,7 +86,7 @@ def fields(request: RunRequest, settings: Settings) -> Iterator[Widget]:
     yield _field(
         FieldSpec("accuracy", "accuracy", "Check the accuracy against the claim.", choices=_YES_NO), request
     )
-    yield _group("more")
+    yield _group("advanced")
     yield Field(advanced_spec(request))
     yield Vertical(*(_field(spec, request) for spec in _advanced(settings)), id="advanced-fields")
 
@@ -98,7 +101,7 @@ def advanced_spec(request: RunRequest) -> FieldSpec:
     said = [name_of(key) for key in _SELDOM if getattr(request, key)]
     folded = f"folded; {', '.join(said)} said" if said else "folded: " + ", ".join(map(name_of, _SELDOM))
     return FieldSpec(
-        ADVANCED, "advanced", "Options that are seldom written.", choices=(("", folded), ("yes", "unfolded"))
+        ADVANCED, "options", "Options that are seldom written.", choices=(("", folded), ("yes", "unfolded"))
     )
 
 
@@ -140,6 +143,19 @@ def with_value(request: RunRequest, key: str, value: str) -> RunRequest:
     if key in _FLAGS:
         return replace(request, **{key: bool(value)})  # type: ignore[arg-type]
     return replace(request, **{key: value})  # type: ignore[arg-type]
+
+
+def of_chosen(request: RunRequest, reference: str, network: Network | None) -> RunRequest:
+    """Return a request for a bundle that was chosen elsewhere, whose registry may be reached in a way of its own."""
+    plain = network is not None and network.plain_http
+    ca_file = str(network.ca_file) if network is not None and network.ca_file is not None else ""
+    return replace(request, reference=reference, framework="", plain_http=plain, ca_file=ca_file)
+
+
+def value_of(request: RunRequest, key: str) -> str:
+    """Return what a field of a request shows."""
+    value = getattr(request, key)
+    return ("yes" if value else "") if key in _FLAGS else str(value)
 
 
 def about(spec: FieldSpec, scenario: str, problem: UsageError | None) -> Text:
@@ -249,8 +265,7 @@ def _option_spec(option: Option) -> FieldSpec:
 
 
 def _field(spec: FieldSpec, request: RunRequest) -> Field:
-    value = getattr(request, spec.key)
-    return Field(spec, ("yes" if value else "") if spec.key in _FLAGS else str(value))
+    return Field(spec, value_of(request, spec.key))
 
 
 def _group(title: str) -> Static:

@@ -144,12 +144,8 @@ class BundlesSection(BundleShelf):
             hint = f"`mlbundle generate {row.reference}` makes a folder of it; o opens that folder here"
             show_error(self.app, UsageError(f"{row.name} is not made yet", hint=hint))
             return
-        if network_options(self._network(row)):
-            hint = "p pulls it into the library: a run does not know how its registry is reached"
-            show_error(self.app, UsageError(f"{row.name} is not here yet", hint=hint))
-            return
         app = cast("MlbundleApp", self.app)
-        app.chosen = row.reference
+        app.chosen, app.chosen_network = row.reference, self._network(row)
         app.action_section("run")
 
     @work(exclusive=True, group="ask")

@@ -229,9 +229,10 @@ class RunSection(Section):
         app = cast("MlbundleApp", self.app)
         chosen = app.chosen
         if chosen:
-            app.chosen = ""
-            self.request = replace(self.request, reference=chosen, framework="")
-            self.query_one("#field-reference", Field).set_value(chosen)
+            self.request = run_form.of_chosen(self.request, chosen, app.chosen_network)
+            app.chosen, app.chosen_network = "", None
+            for key in run_form.CHOSEN:
+                self.query_one(f"#field-{key}", Field).set_value(run_form.value_of(self.request, key))
             self._request_changed()
 
     async def _show_options(self) -> None:
@@ -283,6 +284,9 @@ class RunSection(Section):
         field = self.query_one("#field-advanced", Field)
         field.set_spec(run_form.advanced_spec(self.request))
         field.set_value("yes" if unfolded else "")
+        if unfolded:
+            fields = self.query_one("#advanced-fields")
+            self.call_after_refresh(lambda: fields.scroll_visible(animate=False))
 
     @work(group="names")
     async def _read_names(self) -> None:
