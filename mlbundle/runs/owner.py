@@ -50,6 +50,15 @@ def read_owner(lock: Path) -> Owner | None:
     return None
 
 
+def owner_lives(lock: Path) -> bool:
+    """Whether the process that an `owner.lock` names is there, whoever has it locked.
+
+    In a copy of a data folder nobody has locked the runs that were going on: they are somebody else's to clean up.
+    """
+    owner = read_owner(lock)
+    return owner is not None and _started(owner.pid) == owner.started
+
+
 def signal_owner(lock: Path, number: signal.Signals) -> int | None:
     """Send a signal to the process that has the `owner.lock` of a run; returns its number, None when it is gone.
 

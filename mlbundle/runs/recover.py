@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from mlbundle.errors import StorageFailed
 from mlbundle.files import write_atomically
 from mlbundle.runs.execute import DATABASE
-from mlbundle.runs.folder import JOB, RECORD, first_event, owned, read_record, run_folders
+from mlbundle.runs.folder import JOB, OWNER_LOCK, RECORD, first_event, owned, read_record, run_folders
 from mlbundle.runs.leftovers import note_left_container, remove_noted_containers
+from mlbundle.runs.owner import owner_lives
 from mlbundle.runs.partial_trace import attributes_of_folder, write_partial_trace
 from mlbundle.runs.record import partial_record
 from mlbundle.store.database import RunDatabase
@@ -48,7 +49,8 @@ def close_left_run(folder: Path, settings: Settings) -> bool:
         record = partial_record(folder.name, job, first_event(folder), folder)
         if job.get("trace_level", "none") != "none":
             record["files"] = write_partial_trace(folder, attributes_of_folder(folder.name, job))
-        if (job.get("paths") or {}).get("assets") == ASSETS_IN_CONTAINER:
+        in_container = (job.get("paths") or {}).get("assets") == ASSETS_IN_CONTAINER
+        if in_container and not owner_lives(folder / OWNER_LOCK):
             note_left_container(settings, folder.name)
         write_atomically(folder / RECORD, json.dumps(record, indent=2).encode())
     with suppress(StorageFailed):
@@ -81,7 +83,7 @@ def _remove_left_scratch(folders: list[Path]) -> None:
     for folder in folders:
         if folder.name in left and (folder / RECORD).exists():
             with owned(folder) as ours:
-                if ours:
+                if ours and not owner_lives(folder / OWNER_LOCK):
                     shutil.rmtree(left[folder.name], ignore_errors=True)
 
 
