@@ -17,7 +17,7 @@ from typing import Self
 from support import lacking
 
 _LOOK_S = 0.05
-_WAIT_S = 60.0
+_WAIT_S = 120.0
 
 
 class Terminal:
@@ -35,6 +35,7 @@ class Terminal:
         # Its socket is a file: in a folder of the test, with a name that is short enough for one.
         self._tmux = ["tmux", "-u", "-S", f"/tmp/mlbundle-test-{secrets.token_hex(4)}", "-f", os.devnull]
         self._ended = folder / "ended"
+        self._ended.unlink(missing_ok=True)
         variables = {**os.environ, "TERM": "tmux-256color", **(env or {})}
         line = f"{shlex.join(command)}; echo $? > {shlex.quote(str(self._ended))}; exec sleep 600"
         columns, rows = map(str, size)
@@ -70,9 +71,18 @@ class Terminal:
         """Change the size of the terminal."""
         self._run("resize-window", "-t", "test", "-x", str(columns), "-y", str(rows))
 
-    def text(self) -> str:
-        """Return what the terminal shows."""
-        return self._run("capture-pane", "-p", "-t", "test")
+    def text(self, *, escapes: bool = False) -> str:
+        """Return what the terminal shows; `escapes`: with the sequences that colour it."""
+        return self._run("capture-pane", "-p", *(["-e"] if escapes else []), "-t", "test")
+
+    def until_pressed(self, key: str, text: str) -> str:
+        """Press a key again and again until a text is shown."""
+        deadline = time.monotonic() + _WAIT_S
+        while text not in (shown := self.text()):
+            assert time.monotonic() < deadline, f"{text} did not come; shown is\n{shown}"
+            self.press(key)
+            time.sleep(10 * _LOOK_S)
+        return shown
 
     def wait_for(self, *texts: str, wait_s: float = _WAIT_S) -> str:
         """Wait until all the texts are shown; returns what is shown then."""

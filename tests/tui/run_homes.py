@@ -12,7 +12,7 @@ import numpy as np
 import tui_pilot
 from mlbundle_tui.context import Context, Launcher
 from support import ROOT
-from tui_pilot import text_of
+from tui_pilot import lines_of
 
 from mlbundle.config import load_settings
 from mlbundle.worker.profilers.base import Profile
@@ -118,7 +118,7 @@ async def until(pilot: Any, holds: Callable[[], bool]) -> None:
 
 def shown(pilot: Any) -> str:
     """Return the text on the screen."""
-    return text_of(pilot.app)
+    return "\n".join("".join(text for text, _ in row) for row in lines_of(pilot.app))
 
 
 def line_with(pilot: Any, text: str) -> str:
