@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -122,7 +123,30 @@ def test_every_screen_says_that_it_is_a_demo(demo: Context) -> None:
         for keys in (["1"], ["2"], ["3"], ["4"], ["5"], ["3", "enter"]):
             await press(pilot, *keys)
             seen.append(text_of(pilot.app).splitlines()[0])
-        return seen
+        await pilot.resize_terminal(20, 5)
+        return seen, text_of(pilot.app).splitlines()[0]
 
-    for bar in drive(steps, demo):
-        assert "DEMO: recorded data" in bar
+    bars, narrow = drive(steps, demo)
+    for bar in bars:
+        assert bar.startswith(" DEMO ")
+        assert bar.endswith("recorded data")
+    assert narrow.startswith(" DEMO ")
+
+
+def test_what_was_recorded_is_ready_and_of_the_rest_it_is_said_before_it_is_run(demo: Context) -> None:
+    async def steps(pilot):
+        bundles = text_of(pilot.app)
+        pilot.app.chosen = "digits-cnn"
+        await press(pilot, "2")
+        ready = text_of(pilot.app)
+        pilot.app.screen.request = replace(pilot.app.screen.request, framework="torch-code")
+        await press(pilot, "f5")
+        return bundles, ready, text_of(pilot.app)
+
+    bundles, ready, other = drive(steps, demo, size=(120, 40))
+    assert "environment missing" not in bundles
+    assert re.search(r"digits-cnn +● ready", bundles)
+    assert "recorded: r lets it happen again" in ready
+    assert "docker" in ready
+    assert "the demo has no recording of such a run" in other
+    assert "digits-cnn batched onnxruntime" in other

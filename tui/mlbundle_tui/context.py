@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from mlbundle.runs.asking import Ask, answer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
     from mlbundle.config import Settings
     from mlbundle.runs.plan import RunOptions
+    from mlbundle.runs.readiness import Here, Readiness
+    from mlbundle.runs.shelf import BundleRow, Shelf
 
 
 class Launcher(Protocol):
@@ -29,12 +31,22 @@ class Launcher(Protocol):
         """Cancel a run that goes on. Raises MlbundleError."""
 
 
+Judge = Callable[["BundleRow", "Shelf", "Here"], "Readiness"]
+"""Says what can run here of a bundle, and notes it on the shelf."""
+
+
+def _judge(row: BundleRow, shelf: Shelf, here: Here) -> Readiness:
+    from mlbundle.runs.shelf_states import judge
+
+    return judge(row, shelf, here)
+
+
 @dataclass(frozen=True)
 class Context:
     """Settings, launcher and clock (seconds, monotonic); `readonly` hides what changes anything.
 
     `demo` says that the data were recorded: nothing is measured here. `ask` has questions about this machine answered,
-    in the tests by this process and otherwise by others, so that this one stays small.
+    in the tests by this process and otherwise by others, so that this one stays small; `judge` says what can run here.
     """
 
     settings: Settings
@@ -44,6 +56,7 @@ class Context:
     folder: Path | None = None
     clock: Callable[[], float] = field(default=time.monotonic)
     ask: Ask = answer
+    judge: Judge = _judge
 
     @property
     def may_run(self) -> bool:

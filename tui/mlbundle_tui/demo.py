@@ -24,6 +24,7 @@ from mlbundle.runs.following import EventTail
 from mlbundle.runs.queue import MACHINE_BUSY
 from mlbundle.wire.events import End, Warned
 from mlbundle_tui.context import Context
+from mlbundle_tui.demo_answers import DemoAnswers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -49,7 +50,15 @@ def demo_context(settings: Settings, *, readonly: bool = False) -> Iterator[Cont
         launcher = ReplayLauncher(own)
         try:
             with closing(Asker()) as asker:
-                yield Context(own, launcher=launcher, readonly=readonly, demo=True, ask=asker)
+                answers = DemoAnswers(launcher.recordings, launcher.choose, asker)
+                yield Context(
+                    own,
+                    launcher=launcher,
+                    readonly=readonly,
+                    demo=True,
+                    ask=answers.ask,
+                    judge=answers.judge,
+                )
         finally:
             launcher.close()
     finally:
@@ -102,13 +111,19 @@ class ReplayLauncher:
     def __init__(self, settings: Settings, *, speed: float = 1.0) -> None:
         self._settings = settings
         self._speed = speed
-        self._recordings = [_recording(folder) for folder in run_folders(settings)]
+        self.recordings = [_recording(folder) for folder in run_folders(settings)]
         self._turn = threading.Lock()
         self._going: dict[str, tuple[threading.Thread, threading.Event]] = {}
 
     def start(self, options: RunOptions, report: Callable[[str], None] = lambda _line: None) -> str:
         """Let the recording that fits happen again, under a new id. Raises UsageError when there is none."""
-        fitting = [recording for recording in self._recordings if recording.fits(options)]
+        chosen = self.choose(options)
+        report(f"a recording: run {chosen.folder.name} happens again")
+        return self._replay(chosen)
+
+    def choose(self, options: RunOptions) -> Recording:
+        """Return the recording that fits. Raises UsageError when there is none, which lists what there is."""
+        fitting = [recording for recording in self.recordings if recording.fits(options)]
         if not fitting:
             raise UsageError(
                 "the demo has no recording of such a run",
@@ -118,9 +133,7 @@ class ReplayLauncher:
         framework = fitting[0].record["framework"]["name"]
         alike = [r for r in fitting if r.record["framework"]["name"] == framework]
         traced = [r for r in alike if r.record["trace_level"] == options.trace_level]
-        chosen = max(traced or alike, key=lambda recording: recording.lasted_ns)
-        report(f"a recording: run {chosen.folder.name} happens again")
-        return self._replay(chosen)
+        return max(traced or alike, key=lambda recording: recording.lasted_ns)
 
     def stop(self, run_id: str) -> None:
         """End a replay. Raises ReferenceNotFound."""
@@ -137,7 +150,7 @@ class ReplayLauncher:
             thread.join(_JOIN_S)
 
     def _names(self) -> set[str]:
-        records = [r.record for r in self._recordings if r.record["status"] == "completed"]
+        records = [r.record for r in self.recordings if r.record["status"] == "completed"]
         return {f"{r['bundle']['name']} {r['scenario']['name']} {r['framework']['name']}" for r in records}
 
     def _replay(self, recording: Recording) -> str:

@@ -89,7 +89,16 @@ def explained(document: Mapping[str, Any], settings: Settings) -> RenderableType
         if part is not None:
             text.append(f"\n{name} ", style="bold not dim")
             text.append(printable_json(part) + "\n", style="dim")
-    return Group(Text("ready: r runs it\n", style="bold green"), pairs(rows, key_width=_KEY_WIDTH), text)
+    return Group(_ready(document), pairs(rows, key_width=_KEY_WIDTH), text)
+
+
+def _ready(document: Mapping[str, Any]) -> Text:
+    if "recording" not in document:
+        return Text("ready: r runs it\n", style="bold green")
+    return Text.assemble(
+        ("recorded: r lets it happen again\n\n", "bold green"),
+        (f"run {document['recording']}, as it was: what the form says beyond this changes nothing\n", "dim"),
+    )
 
 
 def going_rows(runs: Sequence[RunningRun]) -> list[list[Cell]]:

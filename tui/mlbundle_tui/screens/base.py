@@ -85,16 +85,19 @@ class Section(Screen[None]):
         """Read everything anew."""
 
     def action_help(self) -> None:
-        """Show the keys that work now."""
-        self.app.action_show_help_panel()
+        """Show what the screen is for, and the keys that work now."""
+        from mlbundle_tui.screens.help import Help
+
+        self.app.push_screen(Help(self))
 
     def _bar(self) -> str:
         parts = []
         for name, (key, title, _) in _SECTIONS.items():
             text = f" {key} {title} "
             parts.append(f"[reverse]{text}[/]" if name == self.name_of_section else text)
-        mark = "  [b]DEMO: recorded data[/]" if self.context.demo else ""
-        return "".join(parts) + mark
+        # In front: it is seen however narrow the terminal is.
+        mark = "[b reverse] DEMO [/] " if self.context.demo else ""
+        return mark + "".join(parts) + (" recorded data" if self.context.demo else "")
 
 
 def empty(text: str) -> Widget:

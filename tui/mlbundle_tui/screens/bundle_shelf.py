@@ -206,8 +206,6 @@ class BundleShelf(Section):
 
     def _judge_all(self, cancelled: Cancelled, wanted: BundleFilter) -> bool:
         """Note the state of every bundle that the rest of the filter lets through; whether any was unknown."""
-        from mlbundle.runs.shelf_states import judge
-
         shelf, here = self._shelf, self._here
         assert shelf is not None
         assert here is not None
@@ -218,21 +216,19 @@ class BundleShelf(Section):
                 if cancelled():
                     break
                 if not row.state:
-                    judge(row, shelf, here)
+                    self.context.judge(row, shelf, here)
                     changed = True
             self._tell(cancelled, self._say, f"looking what can run here: {offset:,} so far")
         return changed
 
     def _judge(self, cancelled: Cancelled, rows: list[BundleRow]) -> None:
-        from mlbundle.runs.shelf_states import judge
-
         shelf, here = self._shelf, self._here
         if shelf is None or here is None:
             return
         for row in rows:
             if cancelled():
                 return
-            ready = judge(row, shelf, here)
+            ready = self.context.judge(row, shelf, here)
             self._tell(cancelled, self._judged, shelf.row(row.key) or row, ready)
 
     def _judged(self, row: BundleRow, ready: Readiness) -> None:
