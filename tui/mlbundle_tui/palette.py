@@ -108,6 +108,7 @@ WITHIN = {
     "table": _MOVES,
     "field": _FIELD,
     "dialog": _DIALOG,
+    "help": _MOVES,
 }
 _CHOSEN = re.compile(r"\bRUN RUN\b|\bRUN\b|\bBUNDLE\b")
 _MOST_TITLE = 60

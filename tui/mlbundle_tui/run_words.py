@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 GOING = ("running", "waiting")
 # Status -> what it is shown with: never by colour alone.
-_SHOWN = {
+SIGNS = {
     "completed": ("✓", "good"),
     "invalid": ("✗", "bad"),
     "quick": ("~", "warn"),
@@ -28,7 +28,7 @@ _SHOWN = {
 def status_cell(row: Mapping[str, Any]) -> Cell:
     """Return sign, word and colour of a run's status; of one that goes on its phase and how much of it is done."""
     word = run_rows.status_word(row)
-    sign, style = _SHOWN.get(word, ("?", "dim"))
+    sign, style = SIGNS.get(word, ("?", "dim"))
     if word == "running" and row.get("phase"):
         share = row.get("progress")
         word = str(row["phase"]) if share is None else f"{row['phase']} {100 * share:.0f} %"
