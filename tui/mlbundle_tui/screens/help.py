@@ -128,7 +128,7 @@ def _group(title: str, lines: Sequence[Line]) -> list[RenderableType]:
 def _legend(*, runs_first: bool) -> RenderableType:
     runs = [(*run_words.SIGNS[state], state, text) for state, text in help_words.RUN_STATES.items()]
     bundles = [(*STATES[state], state, text) for state, text in help_words.BUNDLE_STATES.items()]
-    parts = [
+    parts: list[RenderableType] = [
         Text('\nbundles: the column "here"', style="bold underline"),
         _signs([*bundles, ("·", "dim", *help_words.NOT_LOOKED_AT)]),
         Text('\nruns: the column "status"', style="bold underline"),
