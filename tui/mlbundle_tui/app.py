@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.app import App
 from textual.binding import Binding
+from textual.widgets import Input
 
 from mlbundle.errors import MlbundleError, internal_error
 from mlbundle_tui.screens.base import Section
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from textual.app import SystemCommand
+    from textual.events import DescendantFocus
     from textual.screen import Screen
     from textual.timer import Timer
 
@@ -70,6 +72,11 @@ class MlbundleApp(App[None]):
         """Show the first section."""
         self.set_keymap(self._keys)
         self.action_section("bundles")
+
+    def on_descendant_focus(self, event: DescendantFocus) -> None:
+        """Let no cursor blink."""
+        if isinstance(event.widget, Input):
+            event.widget.cursor_blink = False
 
     def action_section(self, name: str) -> None:
         """Go to a section; it is made when it is first gone to."""

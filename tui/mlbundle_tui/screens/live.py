@@ -60,7 +60,7 @@ class BigNumber(Vertical):
     def show(self, text: str) -> None:
         """Show a number with its unit, as `1.23 ms`."""
         number, _, unit = text.partition(" ")
-        self.query_one(Static).update(Text.assemble(self._title, (f"  {unit}", "bold")))
+        self.query_one(Static).update(Text.assemble(self._title, (f"  {unit}", "bold")), layout=False)
         self.query_one(Digits).update(number)
 
 
@@ -113,6 +113,7 @@ class LiveRun(Section):
         self._reading = False
         self._alive_once = False
         self._over = False
+        self._lines: dict[str, int] = {}
 
     # What is on the screen
 
@@ -233,9 +234,11 @@ class LiveRun(Section):
         if not self._alive_once and seen.driven:
             self._alive_once = True
             self._keep_off(seen)
-        if not self.frozen:
-            self._draw(seen)
-        self._title(seen)
+        # Drawn at once: every picture costs time that the run could want.
+        with self.app.batch_update():
+            if not self.frozen:
+                self._draw(seen)
+            self._title(seen)
         if seen.over and not self._over:
             self._over = True
             self._finish()
@@ -278,16 +281,16 @@ class LiveRun(Section):
 
     def _title(self, seen: Seen) -> None:
         if not self._over:
-            self.query_one("#title", Static).update(live_text.title(self.run_id, seen, frozen=self.frozen))
+            self._put("#title", live_text.title(self.run_id, seen, frozen=self.frozen))
 
     def _draw(self, seen: Seen) -> None:
         view = seen.view
         with self.app.batch_update():
-            self.query_one("#phases", Static).update(live_text.phases(view.phases()))
-            self.query_one("#resources", Static).update(live_text.resources(view.counters))
-            self.query_one("#warnings", Static).update(live_text.warnings(view))
+            self._put("#phases", live_text.phases(view.phases()))
+            self._put("#resources", live_text.resources(view.counters))
+            self._put("#warnings", live_text.warnings(view))
             if not self._over:
-                self.query_one("#brief", Static).update(live_text.brief(seen))
+                self._put("#brief", live_text.brief(seen))
             if not self._over:
                 self._show_numbers(live_text.live_numbers(view))
             self.query_one(Plot).set_series(_series(seen))
@@ -296,12 +299,20 @@ class LiveRun(Section):
             self._draw_log(seen)
 
     def _show_numbers(self, found: live_text.Numbers | None) -> None:
-        self.query_one("#line", Static).update(live_text.numbers(found))
+        self._put("#line", live_text.numbers(found))
         if found is not None:
             for big, text in zip(
                 self.query(BigNumber), (found.throughput, found.p50, found.p99), strict=True
             ):
                 big.show(text)
+
+    def _put(self, name: str, text: Text) -> None:
+        """Show a text; all is laid out anew only where it takes more or fewer lines than the last one."""
+        place = self.query_one(name, Static)
+        width = max(1, place.content_size.width)
+        lines = sum(1 + (len(line) - 1) // width for line in text.plain.split("\n"))
+        place.update(text, layout=self._lines.get(name) != lines)
+        self._lines[name] = lines
 
     def _draw_log(self, seen: Seen) -> None:
         log = self.query_one("#worker-log", Log)
