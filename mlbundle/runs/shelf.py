@@ -34,6 +34,7 @@ _FILE = "shelf.sqlite"
 _VERSION = 1
 _BATCH = 200
 _BUSY_TIMEOUT_S = 5.0
+_CACHE_KIB = 512
 _DIGITS = re.compile(r"\d+", re.ASCII)
 _COLUMNS = (
     "key", "stamp", "where", "reference", "name", "version", "task", "framework", "arch", "accelerator", "size",
@@ -295,6 +296,8 @@ def _opened(place: str) -> sqlite3.Connection:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=OFF")
         connection.execute("PRAGMA temp_store=MEMORY")
+        # The system keeps the file in memory anyway.
+        connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
         with connection:
             if connection.execute("PRAGMA user_version").fetchone()[0] != _VERSION:
                 connection.execute("DROP TABLE IF EXISTS library")
@@ -308,7 +311,10 @@ def _opened(place: str) -> sqlite3.Connection:
             shown = ", ".join(f'"{name}"' for name in (*_SHOWN, "name_key", "version_key", "search"))
             connection.execute(
                 f"CREATE TEMP VIEW shelf AS SELECT b.*, s.state, s.rank FROM "  # noqa: S608 - our own names
-                f"(SELECT {shown} FROM others UNION ALL SELECT {shown} FROM main.library) AS b "
+                # What could be made and is in the library is there once.
+                f"(SELECT {shown} FROM others WHERE \"where\" != 'to make' "
+                "OR name_key NOT IN (SELECT name_key FROM main.library) "
+                f"UNION ALL SELECT {shown} FROM main.library) AS b "
                 "LEFT JOIN states AS s ON s.key = b.key"
             )
         connection.execute("SELECT count(*) FROM library").fetchone()
