@@ -132,6 +132,20 @@ _KEYS: dict[str, Callable[[LayerRow], Any]] = {
 }
 
 
+def sort_kernels(rows: Sequence[KernelRow], sort: str) -> list[KernelRow]:
+    """Return kernels by latency, each, count, bytes or name; equal ones stay in their order. Raises KeyError."""
+    return sorted(rows, key=_KERNEL_KEYS[sort])
+
+
+_KERNEL_KEYS: dict[str, Callable[[KernelRow], Any]] = {
+    "latency": lambda row: -row.latency_ns,
+    "each": lambda row: -row.each_ns,
+    "count": lambda row: -row.per_query,
+    "bytes": lambda row: -_or_least(row.bytes),
+    "name": lambda row: row.name,
+}
+
+
 def by_type(rows: Sequence[LayerRow]) -> list[TypeRow]:
     """Return a row for each type of layers, the one that takes longest first."""
     types: dict[str, list[LayerRow]] = {}

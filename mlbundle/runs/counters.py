@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import ReferenceNotFound
 from mlbundle.runs.sampled import SAMPLES
+from mlbundle.runs.seen import events_of
+from mlbundle.wire.events import Phase
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,11 +36,37 @@ class CounterSeries:
     most: float
 
 
+@dataclass(frozen=True)
+class CounterView:
+    """The counters of a run, and when its phases began: (s since the first sample, name), in order of time."""
+
+    series: Sequence[CounterSeries]
+    phases: Sequence[tuple[float, str]]
+
+
+def counter_view(folder: Path, *, points: int = POINTS) -> CounterView:
+    """Return the counters of a run and its phases since the first sample. Raises as `counter_series`."""
+    samples = _samples(folder)
+    if not len(samples):
+        return CounterView([], [])
+    begin_ns, end_ns = int(samples.t_ns.min()), int(samples.t_ns.max())
+    begun: dict[str, int] = {}
+    for event in events_of(folder):
+        if isinstance(event, Phase) and event.state == "begun":
+            begun.setdefault(event.name, event.t_ns)
+    phases = [((t_ns - begin_ns) / 1e9, name) for name, t_ns in begun.items() if begin_ns <= t_ns <= end_ns]
+    return CounterView(_all_series(samples, points), sorted(phases))
+
+
 def counter_series(folder: Path, *, points: int = POINTS) -> list[CounterSeries]:
     """Return the counters of a run by name; those that never changed from 0 are left out.
 
     Raises ReferenceNotFound where nothing was looked at, ProtocolBroken for a file that can't be read.
     """
+    return _all_series(_samples(folder), points)
+
+
+def _samples(folder: Path) -> Any:
     from mlbundle.trace.samples import load_samples
 
     path = folder / SAMPLES
@@ -48,7 +76,10 @@ def counter_series(folder: Path, *, points: int = POINTS) -> list[CounterSeries]
             where=str(path),
             hint="a worker that ends within a moment, or on another machine, is not looked at",
         )
-    samples = load_samples(path)
+    return load_samples(path)
+
+
+def _all_series(samples: Any, points: int) -> list[CounterSeries]:
     if not len(samples):
         return []
     begin_ns = int(samples.t_ns.min())

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 POINTS, BARS = 240, 40
-PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
+# Percentile -> from how many queries on it is told, as in the tables of results.
+PERCENTILES = {50.0: 1, 90.0: 64, 95.0: 100, 99.0: 100, 99.9: 1000}
 # The kinds of passes that a run which broke off can show, best first.
 _MEASURED = ("measure", "batch", "cold-start", "repeat", "warm-up")
 # The histogram ends at this percentile; what is beyond is counted in its last bar.
@@ -97,8 +98,7 @@ def view_of(
 
     ordered = np.sort(latencies_ns)
     end_s = max(float(starts_s[-1]) + float(latencies_ns[-1]) / 1e9, 1e-9)
-    # One query beyond it in all is the least that a percentile needs.
-    told = [p for p in PERCENTILES if round(len(ordered) * (100 - p)) >= 100 or p == PERCENTILES[0]]
+    told = [p for p, least in PERCENTILES.items() if len(ordered) >= least]
     return LatencyView(
         source="queries",
         kind=kind,

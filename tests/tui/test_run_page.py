@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -72,13 +73,20 @@ def test_latencies_are_plotted_and_their_percentiles_told(runs: RunHome) -> None
     run_id = runs.add()
     times = np.full(1000, 20_000, np.int64)
     times[400:410] = 90_000
+    times[700] = 8_000_000
     np.save(runs.folder / run_id / "passes" / "01-measure" / "latencies.npy", times)
 
     async def look(pilot) -> None:
         await press(pilot, "enter", QUICK_TAB)
         await until(pilot, lambda: "1,000 queries" in shown(pilot))
         text = shown(pilot)
-        assert "90.0 us" in line_with(pilot, "┤")
+        # One query that took hundreds of times as long flattens no others, and is told of.
+        assert "400 us" in line_with(pilot, "┤")
+        assert "▲" in line_with(pilot, "┤")
+        assert "up to 8.00 ms" in line_with(pilot, "latency over time")
+        await press(pilot, "s")
+        assert "8.00 ms" in line_with(pilot, "┤")
+        assert "▲" not in shown(pilot)
         assert any("\u2800" <= character <= "\u28ff" for character in text)
         assert "█" in text
         assert "20.0 us" in line_with(pilot, "p50")
@@ -117,6 +125,13 @@ def test_layers_are_sorted_grouped_and_told_in_full(runs: RunHome) -> None:
         await press(pilot, QUICK_TAB)
         await until(pilot, lambda: "3 names, 4 a query" in shown(pilot))
         assert "7.00 us" in line_with(pilot, "k_Conv")
+        await press(pilot, "s", "s", "s", "s")
+        assert "by kernel" in shown(pilot)
+        assert [row.split()[0] for row in shown(pilot).splitlines() if "k_" in row] == [
+            "k_Conv",
+            "k_Gemm",
+            "k_Relu",
+        ]
 
     drive(look, size=WIDE)
 
@@ -145,12 +160,22 @@ def test_counters_and_what_differs_from_this_machine(runs: RunHome) -> None:
         t_ns=np.array([0, 10**9, 2 * 10**9, 0, 10**9], np.int64),
         value=np.array([0.0, 0.5, 1.5, 1 << 20, 3 << 20], np.float64),
     )
+    begun = {
+        "kind": "phase",
+        "seq": 1,
+        "source": "worker",
+        "t_ns": 10**9,
+        "name": "measure",
+        "state": "begun",
+    }
+    (runs.folder / run_id / "events.jsonl").write_text(json.dumps(begun) + "\n")
 
     async def look(pilot) -> None:
         await press(pilot, "enter", *[QUICK_TAB] * 4)
         await until(pilot, lambda: "2 counters" in shown(pilot))
-        assert "0.75 CPUs mean" in line_with(pilot, "cpu time")
-        assert "2.00 MiB mean" in line_with(pilot, "memory")
+        assert "┊measure" in line_with(pilot, "0 s")
+        assert "0.75 CPUs" in line_with(pilot, "cpu time")
+        assert "2.00 MiB" in line_with(pilot, "memory")
         await press(pilot, QUICK_TAB)
         await until(pilot, lambda: "others here" in shown(pilot))
         here = line_with(pilot, "1.2.3-other")

@@ -12,7 +12,7 @@ from mlbundle.wording import percentiles, record_lines, results_profiles, units
 from mlbundle.wording.scenario_text import scenario_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 Pair = tuple[str, str]
 
@@ -95,10 +95,20 @@ def ran(record: Mapping[str, Any]) -> list[Pair]:
     return [(name, text) for name, text in lines if text]
 
 
+def percentiles_of(result: Mapping[str, Any], names: Iterable[str]) -> list[Pair]:
+    """Return some percentiles and what they are; those that so many queries can't tell are left out."""
+    shown = percentiles.pairs(result.get("latency_ns") or {}, _queries(result), percentiles.WITH_TAIL)
+    return [(name, text) for name, text in shown if name in names and text != "-"]
+
+
+def _queries(result: Mapping[str, Any]) -> int | None:
+    """Return what percentiles are of; LoadGen says itself what its can tell."""
+    return None if "loadgen" in result else int(result["queries"])
+
+
 def _latency(result: Mapping[str, Any]) -> list[Pair]:
     """Return trimmed mean and percentiles, each in a line of its own, `-` where the queries are too few to tell."""
     latency = result.get("latency_ns") or {}
-    queries = None if "loadgen" in result else result["queries"]
-    found = percentiles.pairs(latency, queries, percentiles.WITH_TAIL)
+    found = percentiles.pairs(latency, _queries(result), percentiles.WITH_TAIL)
     mean = latency.get("trimmed_mean")
     return found if mean is None else [("trimmed mean", units.duration(mean)), *found]

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from mlbundle_tui.context import Context
 
+READING = "reading …"
+"""What stands where something will be shown in a moment."""
+
 
 @dataclass(frozen=True)
 class ShownRun:

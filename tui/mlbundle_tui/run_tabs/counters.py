@@ -8,7 +8,8 @@ from textual.containers import ItemGrid, VerticalScroll
 from textual.widgets import Static
 
 from mlbundle.runs.told import told
-from mlbundle_tui.run_tabs.base import RunTab
+from mlbundle.runs.words import counted
+from mlbundle_tui.run_tabs.base import READING, RunTab
 from mlbundle_tui.run_tabs.latency import seconds
 from mlbundle_tui.widgets.plot import Plot, Series
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from textual.app import ComposeResult
 
-    from mlbundle.runs.counters import CounterSeries
+    from mlbundle.runs.counters import CounterSeries, CounterView
 
 
 class CountersTab(RunTab):
@@ -32,26 +33,30 @@ class CountersTab(RunTab):
 
     def inside(self) -> ComposeResult:
         """Yield what is told about all, and the charts."""
-        yield Static("", id="head", markup=False)
+        yield Static(READING, id="head", markup=False)
         with VerticalScroll(can_focus=True):
             yield ItemGrid(min_column_width=36)
 
-    def read(self) -> list[CounterSeries]:
+    def read(self) -> CounterView:
         """Read the samples."""
-        from mlbundle.runs.counters import counter_series
+        from mlbundle.runs.counters import counter_view
 
-        return counter_series(self.run.folder)
+        return counter_view(self.run.folder)
 
-    def show(self, found: list[CounterSeries]) -> None:
-        """Show a chart for each."""
+    def show(self, found: CounterView) -> None:
+        """Show a chart for each, with the phases below."""
         sampling = (self.run.record.get("resources") or {}).get("sampling") or {}
         every = f", looked at every {told('interval_s', sampling.get('interval_s'))}" if sampling else ""
-        self.query_one("#head", Static).update(f"{len(found)} counters of the worker, from outside{every}")
+        counters = counted(len(found.series), "counter", "counters")
+        self.query_one("#head", Static).update(
+            f"{counters} of the worker as the system counts them{every}; beside each name its mean over all phases"
+        )
         grid = self.query_one(ItemGrid)
         grid.remove_children()
-        for series in found:
+        marks = sorted(found.phases, key=lambda phase: _rank(phase[1]))
+        for series in found.series:
             plot = Plot(_title(series), y_text=_text(series), x_text=seconds)
-            plot.set_series([Series("", "cyan", series.points)])
+            plot.set_series([Series("", "cyan", series.points)], marks=marks)
             grid.mount(plot)
 
     def focus_inside(self) -> None:
@@ -61,6 +66,12 @@ class CountersTab(RunTab):
     def command_line(self) -> str:
         """Return the command that shows what they came to."""
         return f"mlbundle trace summary {self.run.run_id}"
+
+
+def _rank(phase: str) -> int:
+    """Return how soon a phase is named where there is no room for all: what is measured comes first."""
+    order = ("measure", "warm-up", "load")
+    return order.index(phase) if phase in order else len(order)
 
 
 def _text(series: CounterSeries) -> Callable[[float], str]:
@@ -73,4 +84,5 @@ def _text(series: CounterSeries) -> Callable[[float], str]:
 
 
 def _title(series: CounterSeries) -> str:
-    return f"{series.name.replace('_', ' ')}  {_text(series)(series.mean)} mean"
+    """Return the name and the mean."""
+    return f"{series.name.replace('_', ' ')}  {_text(series)(series.mean)}"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from textual.widgets import Static
 
-from mlbundle_tui.run_tabs.base import RunTab
+from mlbundle_tui.run_tabs.base import READING, RunTab
 from mlbundle_tui.widgets.row_table import Cell, Column, RowTable
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class EnvironmentTab(RunTab):
 
     def inside(self) -> ComposeResult:
         """Yield how much differs, and the table."""
-        yield Static("", id="head", markup=False)
+        yield Static(READING, id="head", markup=False)
         yield RowTable(_COLUMNS)
 
     def read(self) -> list[Fact]:

@@ -8,7 +8,7 @@ from rich.text import Text
 from textual.widgets import Static
 
 from mlbundle.wording import units
-from mlbundle_tui.run_tabs.base import RunTab
+from mlbundle_tui.run_tabs.base import READING, RunTab
 from mlbundle_tui.screens.dialogs import show_text
 from mlbundle_tui.widgets.row_table import Column, RowTable
 
@@ -37,7 +37,7 @@ class FilesTab(RunTab):
 
     def inside(self) -> ComposeResult:
         """Yield where they are, and the table."""
-        yield Static("", id="head", markup=False)
+        yield Static(READING, id="head", markup=False)
         yield RowTable(_COLUMNS, opens=True)
 
     def read(self) -> list[RunFile]:

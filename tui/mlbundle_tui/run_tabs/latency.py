@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
+from textual.binding import Binding
 from textual.containers import Container
 from textual.widget import Widget
 from textual.widgets import Static
 
+from mlbundle.runs.words import counted
 from mlbundle.wording import units
-from mlbundle_tui.run_tabs.base import RunTab
+from mlbundle_tui.run_tabs.base import READING, RunTab
 from mlbundle_tui.widgets.plot import Plot, Series, columns, folded
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from mlbundle.runs.latencies import Bar, LatencyView
+    from mlbundle_tui.run_tabs.base import ShownRun
 
 _MOST_OF_P50 = 20
 
@@ -63,8 +66,8 @@ class Histogram(Widget):
         return histogram(self._bars, self.size.width, self.size.height)
 
 
-class LatencyTab(RunTab):
-    """The latencies of the headline."""
+class LatencyTab(RunTab, can_focus=True):
+    """The latencies of the headline; `s` shows them up to the largest, in equal ratios."""
 
     key, title = "latency", "Latency"
     SCOPED_CSS = False  # its rules look at the width of the page above
@@ -78,12 +81,19 @@ class LatencyTab(RunTab):
     RunPage.-wide LatencyTab #percentiles { width: 1fr; padding: 1 0 0 4; }
     """
 
+    BINDINGS: ClassVar = [Binding("s", "scale", "Scale", id="latency.scale")]
+
+    def __init__(self, run: ShownRun) -> None:
+        super().__init__(run)
+        self._found: LatencyView | None = None
+        self._log = False
+
     def inside(self) -> ComposeResult:
         """Yield the plot, and histogram and percentiles below."""
         yield Plot("latency over time", y_text=units.duration, x_text=seconds)
         with Container(id="below"):
             yield Histogram()
-            yield Static("", id="percentiles")
+            yield Static(READING, id="percentiles")
 
     def read(self) -> LatencyView:
         """Read the latencies of the headline, and sum them up."""
@@ -93,17 +103,28 @@ class LatencyTab(RunTab):
 
     def show(self, found: LatencyView) -> None:
         """Show them."""
-        self.query_one(Plot).set_series(latency_series(found), most=scale_of(found))
+        self._found = found
+        self._show_plot()
         self.query_one(Histogram).set_bars(found.bars)
         self.query_one(Histogram).display = bool(found.bars)
         self.query_one("#percentiles", Static).update(self._percentiles(found))
 
-    def command_line(self) -> str:
-        """Return the command that repeats the run."""
-        return str(self.run.record.get("command") or "") or super().command_line()
+    def focus_inside(self) -> None:
+        """Take the keys."""
+        self.focus()
+
+    def action_scale(self) -> None:
+        """Show all latencies in equal ratios, or most of them in equal steps again."""
+        self._log = not self._log
+        self._show_plot()
+
+    def _show_plot(self) -> None:
+        if self._found is not None:
+            series, most = latency_series(self._found), scale_of(self._found)
+            self.query_one(Plot).set_series(series, most=most, log=self._log)
 
     def _percentiles(self, found: LatencyView) -> Text:
-        wide: Any = self.screen.has_class("-wide")
+        wide = self.screen.has_class("-wide")
         gap = "\n" if wide else "   "
         pairs = [("least", found.least_ns), *((f"p{p:g}", ns) for p, ns in found.percentiles.items())]
         text = Text()
@@ -111,10 +132,14 @@ class LatencyTab(RunTab):
             text.append(f"{name:<6}" if wide else f"{name} ", style="dim")
             text.append(f"{units.duration(value_ns):>9}{gap}" if wide else f"{units.duration(value_ns)}{gap}")
         of = "windows said while it ran" if found.source == "windows" else f"the pass {found.kind}"
-        text.append(f"\n{found.queries:,} queries in {found.duration_s:.3g} s, of {of}", style="dim")
-        if max(bucket.most_ns for bucket in found.buckets) > scale_of(found):
-            text.append("\nthe largest are above the plot", style="dim")
+        queries = counted(found.queries, "query", "queries")
+        text.append(f"\n{queries} in {self._duration_s(found):.2f} s, of {of}", style="dim")
         return text
+
+    def _duration_s(self, found: LatencyView) -> float:
+        """Return what the result says of the same queries: the time between them belongs to it."""
+        result = self.run.record.get("result") or {}
+        return float(result["duration_s"] if result.get("queries") == found.queries else found.duration_s)
 
 
 def latency_series(found: LatencyView) -> list[Series]:

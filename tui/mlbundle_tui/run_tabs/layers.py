@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 from textual.binding import Binding
 from textual.widgets import Static
 
+from mlbundle.runs.words import counted
 from mlbundle.wording import units
-from mlbundle_tui.run_tabs.base import RunTab
+from mlbundle_tui.run_tabs.base import READING, RunTab
 from mlbundle_tui.widgets.plot import bar
 from mlbundle_tui.widgets.row_table import Cell, Column, RowTable
 
@@ -29,7 +31,7 @@ _LAYERS = (
     Column("share", "", 6, right=True),
     Column("bar", "", _BAR, from_width=76),
     Column("mean", "trimmed mean", 12, right=True, from_width=136),
-    Column("memory", "allocated", 9, right=True, from_width=96),
+    Column("memory", "allocated", 11, right=True, from_width=96),
     Column("flops", "flops", 9, right=True, from_width=108),
     Column("rate", "flops/s", 9, right=True, from_width=120),
     Column("shape", "shape out", 14, flex=1, from_width=152),
@@ -40,20 +42,23 @@ _TYPES = (
     Column("latency", "median", 9, right=True),
     Column("share", "", 6, right=True),
     Column("bar", "", _BAR, from_width=60),
-    Column("memory", "allocated", 9, right=True, from_width=76),
+    Column("memory", "allocated", 11, right=True, from_width=76),
     Column("flops", "flops", 9, right=True, from_width=88),
 )
 _KERNELS = (
     Column("name", "kernel", 20, flex=3),
     Column("kind", "kind", 8, from_width=64),
-    Column("count", "a query", 7, right=True),
+    Column("count", "a query", 9, right=True),
     Column("latency", "latency", 9, right=True),
     Column("share", "", 6, right=True),
     Column("bar", "", _BAR, from_width=76),
     Column("each", "each", 9, right=True, from_width=92),
     Column("bytes", "bytes", 9, right=True, from_width=104),
 )
-_SORT_COLUMNS = {"latency": "latency", "memory": "memory", "flops": "flops", "name": "name", "order": "order"}
+# The columns that rows can be sorted by, in the order of `s`; a sort is called as its column.
+_SORTS = ("latency", "memory", "flops", "name", "order")
+_KERNEL_SORTS = ("latency", "each", "count", "bytes", "name")
+_RISING = {"name", "order"}
 
 
 class LayersTab(RunTab):
@@ -78,7 +83,7 @@ class LayersTab(RunTab):
 
     def inside(self) -> ComposeResult:
         """Yield what is summed up, the table, and the layer under the cursor in full."""
-        yield Static("", id="head", markup=False)
+        yield Static(READING, id="head", markup=False)
         yield RowTable(_LAYERS, id="layers")
         yield Static("", id="layer", markup=False)
 
@@ -105,8 +110,7 @@ class LayersTab(RunTab):
 
     def action_sort(self) -> None:
         """Sort by the next of latency, memory, flops, name and order."""
-        sorts = list(_SORT_COLUMNS)
-        self._sort = sorts[(sorts.index(self._sort) + 1) % len(sorts)]
+        self._sort = _after(self._sort, _SORTS)
         self._grouped = False
         self._show_rows()
 
@@ -121,8 +125,8 @@ class LayersTab(RunTab):
 
     def on_row_table_header_pressed(self, event: RowTable.HeaderPressed) -> None:
         """Sort by the column."""
-        if not self._grouped and event.key in _SORT_COLUMNS.values():
-            self._sort = next(sort for sort, key in _SORT_COLUMNS.items() if key == event.key)
+        if not self._grouped and event.key in _SORTS:
+            self._sort = event.key
             self._show_rows()
 
     def _show_rows(self) -> None:
@@ -136,11 +140,7 @@ class LayersTab(RunTab):
             table.set_rows([_type_cells(row, most_ns, total_ns) for row in self._types], cursor=0)
         else:
             self._shown = sort_layers(self._layers, self._sort)
-            key = _SORT_COLUMNS[self._sort]
-            arrow = " ↑" if self._sort in {"name", "order"} else " ↓"
-            table.set_columns([
-                Column(c.key, c.title + arrow * (c.key == key), c.width, c.flex, c.right, c.from_width) for c in _LAYERS
-            ])  # fmt: skip
+            table.set_columns(_sorted_by(_LAYERS, self._sort))
             most_ns = max((row.p50_ns for row in self._layers), default=1)
             table.set_rows([_layer_cells(row, most_ns, total_ns) for row in self._shown], cursor=0)
         self.query_one("#head", Static).update(self._head())
@@ -151,9 +151,10 @@ class LayersTab(RunTab):
             return Text("the predictor told of no layers")
         total_ns = sum(row.p50_ns for row in self._layers)
         queries = max(row.queries for row in self._layers)
-        by = "types of layers" if self._grouped else f"by {self._sort}"
-        means = f"{units.duration(total_ns)} a query (medians over {queries} queries)"
-        return Text(f"{len(self._layers)} layers, {means}, {by}", no_wrap=True, overflow="ellipsis")
+        by = "types of layers" if self._grouped else _by(_LAYERS, self._sort)
+        means = f"{units.duration(total_ns)} a query (medians over {counted(queries, 'query', 'queries')})"
+        layers = counted(len(self._layers), "layer", "layers")
+        return Text(f"{layers}, {means}, {by}", no_wrap=True, overflow="ellipsis")
 
     def _show_layer(self) -> None:
         text = Text(no_wrap=True, overflow="ellipsis")
@@ -178,10 +179,16 @@ class KernelsTab(RunTab):
     """The kernels and operators of a query, by name."""
 
     key, title = "kernels", "Kernels"
+    BINDINGS: ClassVar = [Binding("s", "sort", "Sort", id="kernels.sort")]
+
+    def __init__(self, run: Any) -> None:
+        super().__init__(run)
+        self._kernels: list[KernelRow] = []
+        self._sort = "latency"
 
     def inside(self) -> ComposeResult:
         """Yield what is summed up, and the table."""
-        yield Static("", id="head", markup=False)
+        yield Static(READING, id="head", markup=False)
         yield RowTable(_KERNELS, id="kernels")
 
     def read(self) -> list[KernelRow]:
@@ -192,12 +199,32 @@ class KernelsTab(RunTab):
 
     def show(self, found: list[KernelRow]) -> None:
         """Show them, the slowest first."""
+        self._kernels = found
+        self._show_rows()
+
+    def action_sort(self) -> None:
+        """Sort by the next of latency, each, count, bytes and name."""
+        self._sort = _after(self._sort, _KERNEL_SORTS)
+        self._show_rows()
+
+    def on_row_table_header_pressed(self, event: RowTable.HeaderPressed) -> None:
+        """Sort by the column."""
+        if event.key in _KERNEL_SORTS:
+            self._sort = event.key
+            self._show_rows()
+
+    def _show_rows(self) -> None:
+        from mlbundle.analysis.layers import sort_kernels
+
+        found = self._kernels
         most = max((row.share for row in found), default=1)
-        self.query_one(RowTable).set_rows([_kernel_cells(row, most) for row in found], cursor=0)
+        table = self.query_one(RowTable)
+        table.set_columns(_sorted_by(_KERNELS, self._sort))
+        table.set_rows([_kernel_cells(row, most) for row in sort_kernels(found, self._sort)], cursor=0)
         count = sum(row.per_query for row in found)
-        total_ns = sum(row.latency_ns for row in found)
-        text = f"{len(found)} names, {count:,.0f} a query, {units.duration(total_ns)} (trimmed means over the queries)"
-        self.query_one("#head", Static).update(text)
+        total = units.duration(sum(row.latency_ns for row in found))
+        text = f"{counted(len(found), 'name', 'names')}, {count:,.0f} a query, {total} (trimmed means over the queries)"
+        self.query_one("#head", Static).update(f"{text}, {_by(_KERNELS, self._sort)}")
 
     def focus_inside(self) -> None:
         """Give the keys to the table."""
@@ -206,6 +233,21 @@ class KernelsTab(RunTab):
     def command_line(self) -> str:
         """Return the command that writes the same numbers."""
         return f"mlbundle trace export {self.run.run_id} --format csv"
+
+
+def _after(sort: str, sorts: Sequence[str]) -> str:
+    return sorts[(sorts.index(sort) + 1) % len(sorts)]
+
+
+def _by(columns: Sequence[Column], sort: str) -> str:
+    """Return what rows are sorted by, as the column is called."""
+    return f"by {next(column.title for column in columns if column.key == sort).replace('#', 'order')}"
+
+
+def _sorted_by(columns: Sequence[Column], sort: str) -> list[Column]:
+    """Return the columns, with an arrow at the one that rows are sorted by."""
+    arrow = " ↑" if sort in _RISING else " ↓"
+    return [replace(column, title=column.title + arrow * (column.key == sort)) for column in columns]
 
 
 def flops_text(value: float | None) -> str:

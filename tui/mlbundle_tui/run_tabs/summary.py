@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
 _NAMES = 13
+# Of so many numbers there is room beside one another in 80 columns.
+_TILES = 4
 
 
 class Tile(Vertical):
@@ -34,7 +36,7 @@ class Tile(Vertical):
     """
 
     def __init__(self, name: str, text: str, *, first: bool = False) -> None:
-        super().__init__(classes="-first" if first else "")
+        super().__init__(classes="-first" if first else None)
         self._named, self._text = name, text
 
     def compose(self) -> ComposeResult:
@@ -58,6 +60,7 @@ class SummaryTab(RunTab):
     SummaryTab #columns { height: auto; }
     SummaryTab #columns Static { width: 1fr; height: auto; padding: 0 1; }
     RunPage.-narrow SummaryTab #tiles { display: none; }
+    RunPage.-normal SummaryTab Tile.-beyond { display: none; }
     RunPage.-wide SummaryTab #columns { layout: horizontal; }
     """
     BINDINGS: ClassVar = []
@@ -104,17 +107,15 @@ class SummaryTab(RunTab):
         if headline is None:
             return []
         found = [Tile(headline.name, run_rows.measure_text(headline.value, headline.unit), first=True)]
-        latency = (record.get("result") or {}).get("latency_ns") or {}
-        found += [
-            Tile(name, run_words.duration_text(latency[name]))
-            for name in ("p50", "p99")
-            if latency.get(name) is not None and headline.name != name
-        ]
+        percentiles_ns = record_words.percentiles_of(record["result"], ("p50", "p99"))
+        found += [Tile(name, text) for name, text in percentiles_ns if headline.name != name]
         if headline.unit != "per_s":
             found.append(Tile("throughput", run_words.rate_text(record["result"]["throughput_per_s"])))
         accuracy: dict[str, Any] = record.get("accuracy") or {}
         if accuracy:
             found.append(Tile(str(accuracy["metric"]), f"{accuracy['value']:.4f}"))
+        for tile in found[_TILES:]:
+            tile.add_class("-beyond")
         return found
 
 

@@ -15,7 +15,7 @@ from textual.worker import get_current_worker
 
 from mlbundle.errors import MlbundleError, ToolMissing
 from mlbundle_tui import record_words
-from mlbundle_tui.run_tabs.base import RunTab, ShownRun
+from mlbundle_tui.run_tabs.base import READING, RunTab, ShownRun
 from mlbundle_tui.run_tabs.counters import CountersTab
 from mlbundle_tui.run_tabs.environment import EnvironmentTab
 from mlbundle_tui.run_tabs.files import FilesTab
@@ -67,7 +67,7 @@ class RunPage(Section):
         yield Static(f"run {self.run_id}", id="title", markup=False)
         with TabbedContent():
             for tab in TABS:
-                yield TabPane(tab.title, id=tab.key)
+                yield TabPane(tab.title, Static(READING, classes="empty"), id=tab.key)
 
     def on_mount(self) -> None:
         """Read the record."""
@@ -120,7 +120,9 @@ class RunPage(Section):
             return
         if not self.query(f"#tab-{key}"):
             kind = next(tab for tab in TABS if tab.key == key)
-            await self.query_one(f"#{key}", TabPane).mount(kind(self.run))
+            pane = self.query_one(f"#{key}", TabPane)
+            await pane.mount(kind(self.run))
+            await pane.query_children(".empty").remove()
         if self.tab is not None and self.is_current:
             self.tab.focus_inside()
         self.show_command()

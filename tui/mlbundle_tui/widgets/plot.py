@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ _RISING = " ▁▂▃▄▅▆▇█"
 # Bits of the dots of a braille character, by column and row from above (Unicode 2800).
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _LEAST_PLOT = 10
+_ABOVE, _UPRIGHT = "▲", "┊"
 
 Point = tuple[float, float]
 
@@ -86,6 +88,38 @@ def _between(last: tuple[int, int] | None, here: tuple[int, int]) -> list[tuple[
     return [(last[0] + i, last[1] + round((here[1] - last[1]) * i / steps)) for i in range(1, steps + 1)]
 
 
+def axis_line(width: int, left: str, right: str, marks: Sequence[tuple[int, str]] = ()) -> str:
+    """Return the line below a plot: its ends, and names at columns between them, as many as there is room for."""
+    found = f"{left}{right:>{max(1, width - len(left))}}"[:width].ljust(width)
+    for column, name in marks:
+        text = f"{_UPRIGHT}{name}"
+        before = found[max(0, column - 1) : column + len(text) + 1]
+        if column + len(text) <= width and not before.strip():
+            found = found[:column] + text + found[column + len(text) :]
+    return found
+
+
+def _column(x: float, x0: float, x1: float, width: int) -> int:
+    """Return in which character of a line a place is."""
+    return max(0, min(2 * width - 1, round((x - x0) / ((x1 - x0) or 1) * (2 * width - 1)))) // 2
+
+
+def _filled(line: Text, places: set[int]) -> Text:
+    """Return a line with uprights where it is blank."""
+    return _with(line, {place for place in places if line.plain[place] == " "}, _UPRIGHT, "dim")
+
+
+def _with(line: Text, places: set[int], character: str, style: str) -> Text:
+    """Return a line with another character at some places."""
+    if not places:
+        return line
+    plain = "".join(character if i in places else old for i, old in enumerate(line.plain))
+    found = Text(plain, spans=list(line.spans))
+    for place in places:
+        found.stylize(style, place, place + 1)
+    return found
+
+
 @dataclass(frozen=True)
 class Series:
     """A line of a plot: its name, the style of it, and its points in order of x."""
@@ -96,7 +130,7 @@ class Series:
 
 
 class Plot(Widget):
-    """Lines over one axis each way, with the least and the most at both."""
+    """Lines over one axis each way, with the least and the most at both; what is above the axis is marked and told."""
 
     DEFAULT_CSS = "Plot { height: 1fr; width: 1fr; min-height: 4; }"
 
@@ -111,29 +145,46 @@ class Plot(Widget):
         super().__init__()
         self._title, self._y_text, self._x_text, self._from_zero = title, y_text, x_text, from_zero
         self._series: Sequence[Series] = ()
+        self._marks: Sequence[tuple[float, str]] = ()
         self._most: float | None = None
+        self._log = False
 
-    def set_series(self, series: Sequence[Series], *, most: float | None = None) -> None:
-        """Show other lines; `most` is where the y axis ends, so that several plots have one scale."""
-        self._series, self._most = series, most
+    def set_series(
+        self,
+        series: Sequence[Series],
+        *,
+        most: float | None = None,
+        marks: Sequence[tuple[float, str]] = (),
+        log: bool = False,
+    ) -> None:
+        """Show other lines; `most` is where the y axis ends, so that several plots have one scale.
+
+        `marks` are named places of the x axis, what is worth most first. `log`: equal steps of the y axis are equal
+        ratios; of values that are not above 0 there is no line then.
+        """
+        self._series, self._most, self._marks, self._log = series, most, marks, log
+        if log:
+            self._series = [
+                Series(one.name, one.style, [(x, math.log10(y)) for x, y in one.points if y > 0])
+                for one in series
+            ]
         self.refresh()
 
     def render(self) -> Text:
         """Return the plot in the room there is."""
         width, height = self.size.width, self.size.height
         points = [point for series in self._series for point in series.points]
-        title = self._titled(width)
+        title = self._titled(width, points)
         if not points or height < 4:
             return title
-        x0, x1 = min(0.0, *(x for x, _ in points)), max(x for x, _ in points)
-        y0 = 0.0 if self._from_zero else min(y for _, y in points)
-        y1 = self._most if self._most is not None else max(y for _, y in points)
-        labels = [self._y_text(y1), self._y_text((y0 + y1) / 2), self._y_text(y0)]
+        bounds = self._bounds(points)
+        x0, x1, y0, y1 = bounds
+        labels = [self._y_label(y) for y in (y1, (y0 + y1) / 2, y0)]
         room = max(map(len, labels))
         if width - room - 2 < _LEAST_PLOT:
             return title
         rows, inner = height - 2, width - room - 2
-        lines = self._lines(inner, rows, (x0, x1, y0, y1))
+        lines = self._lines(inner, rows, bounds)
         text = title
         for number, line in enumerate(lines):
             label = {0: labels[0], rows // 2: labels[1] if rows >= 5 else "", rows - 1: labels[2]}.get(
@@ -142,13 +193,30 @@ class Plot(Widget):
             text.append(f"\n{label:>{room}} ", style="dim")
             text.append("│" if not label else "┤", style="dim")
             text.append_text(line)
-        left, right = self._x_text(x0), self._x_text(x1)
-        text.append(f"\n{' ' * (room + 2)}{left}{right:>{max(1, inner - len(left))}}", style="dim")
+        places = [(_column(x, x0, x1, inner), name) for x, name in self._marks if x0 <= x <= x1]
+        axis = axis_line(inner, self._x_text(x0), self._x_text(x1), places)
+        text.append(f"\n{' ' * (room + 2)}{axis}", style="dim")
         return text
 
-    def _titled(self, width: int) -> Text:
+    def _bounds(self, points: Sequence[Point]) -> tuple[float, float, float, float]:
+        """Return least and most x, least and most y, of a logarithmic axis as powers of ten."""
+        least, most = min(y for _, y in points), max(y for _, y in points)
+        if self._log:
+            return min(0.0, *(x for x, _ in points)), max(x for x, _ in points), least, max(most, least + 0.1)
+        y1 = self._most if self._most is not None else most
+        y0 = 0.0 if self._from_zero else least
+        return min(0.0, *(x for x, _ in points)), max(x for x, _ in points), y0, y1
+
+    def _y_label(self, y: float) -> str:
+        return self._y_text(10**y if self._log else y)
+
+    def _titled(self, width: int, points: Sequence[Point]) -> Text:
         text = Text(no_wrap=True, overflow="ellipsis")
         text.append(self._title, style="bold")
+        text.append(", in equal ratios" if self._log else "", style="dim")
+        most = max((y for _, y in points), default=0.0)
+        if points and most > self._bounds(points)[3]:
+            text.append(f"  {_ABOVE} up to {self._y_label(most)}", style="bold yellow")
         for series in self._series:
             if series.name:
                 text.append("  ━ ", style=series.style)
@@ -168,4 +236,9 @@ class Plot(Widget):
                     if character != " ":
                         replaced.stylize(series.style, place, place + 1)
                 found[number] = replaced
+        x0, x1, _, y1 = bounds
+        marked = {_column(x, x0, x1, width) for x, _ in self._marks if x0 < x <= x1}
+        found = [_filled(line, marked) for line in found]
+        above = {_column(x, x0, x1, width) for series in self._series for x, y in series.points if y > y1}
+        found[0] = _with(found[0], above, _ABOVE, "bold yellow")
         return found
