@@ -58,6 +58,16 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def check_writable(folder: Path) -> None:
+    """Make a folder, if it is not there, and a nameless file in it. Raises StorageFailed where either can't be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise storage_failed(error, folder) from error
+
+
 def sync_file_system(descriptor: int) -> None:
     """Bring everything on the file system of an open file to the disk: for thousands of files, once for all.
 

@@ -9,9 +9,13 @@ from textual.app import App
 from textual.binding import Binding
 from textual.widgets import Input
 
-from mlbundle.errors import MlbundleError, internal_error
+from mlbundle.errors import MlbundleError, StorageFailed, internal_error
+from mlbundle.files import check_writable
+from mlbundle_tui.background import in_background
+from mlbundle_tui.run_watch import RunWatch
 from mlbundle_tui.screens.base import Section
 from mlbundle_tui.themes import DARK, LIGHT, THEMES
+from mlbundle_tui.widgets.section_bar import SectionBar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -21,6 +25,7 @@ if TYPE_CHECKING:
     from textual.screen import Screen
     from textual.timer import Timer
 
+    from mlbundle.runs.changes import RunsSeen
     from mlbundle.runs.network import Network
     from mlbundle_tui.context import Context
 
@@ -32,7 +37,8 @@ class MlbundleApp(App[None]):
     """`mlbundle tui`. `keys` maps the id of a binding to the keys that it shall have, checked by `check_keys`.
 
     `failure` is what ended it, if anything did; `chosen` is the bundle that the section Run takes next,
-    `chosen_network` how its registry is reached.
+    `chosen_network` how its registry is reached; `going` are the ids of the runs that go on, newest first; `problem`
+    is what is wrong everywhere, empty for nothing.
     """
 
     TITLE = "mlbundle"
@@ -59,6 +65,8 @@ class MlbundleApp(App[None]):
         self.failure: MlbundleError | None = None
         self.chosen: str = ""
         self.chosen_network: Network | None = None
+        self.going: tuple[str, ...] = ()
+        self.problem = ""
         # While something is measured nothing on the screen may move by itself.
         self.animation_level = "none"
         for own in (DARK, LIGHT):
@@ -72,6 +80,26 @@ class MlbundleApp(App[None]):
         """Show the first section."""
         self.set_keymap(self._keys)
         self.action_section("bundles")
+        self._run_watch = RunWatch(self, self.context.settings, self._runs_changed)
+        if not self.context.readonly:
+            self.call_after_refresh(self.run_worker, self._check_folder, group="folder")
+
+    def _runs_changed(self, seen: RunsSeen) -> None:
+        self.going = seen.going
+        if isinstance(self.screen, Section):
+            self.screen.runs_changed()
+
+    async def _check_folder(self) -> None:
+        """Say above every section where nothing can be kept."""
+        folder = self.context.settings.data_dir
+        try:
+            await in_background(check_writable, folder)
+        except StorageFailed as error:
+            self.problem = (
+                f"the data folder can't be written ({error.message}): set MLBUNDLE_HOME; it is {folder}"
+            )
+            if isinstance(self.screen, Section):
+                self.screen.query_one(SectionBar).look()
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         """Let no cursor blink."""

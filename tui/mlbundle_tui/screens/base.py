@@ -11,6 +11,7 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from mlbundle.manifest.problems import printable
+from mlbundle_tui.widgets.section_bar import SectionBar
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
@@ -51,11 +52,21 @@ class Section(Screen[None]):
 
     def compose(self) -> ComposeResult:
         """Put the bar above and the footer below the body."""
-        yield Static(self._bar(), id="bar", markup=True)
+        titles = {name: title for name, (_, title, _) in _SECTIONS.items()}
+        yield SectionBar(titles, self.name_of_section, demo=self.context.demo)
         with Container(id="body"):
             yield from self.body()
         yield Static("", id="command", markup=False)
         yield Footer()
+
+    def on_screen_resume(self) -> None:
+        """Show above what happened while another screen was shown."""
+        if self.is_mounted:
+            self.query_one(SectionBar).look()
+
+    def runs_changed(self) -> None:
+        """Runs began, ended or were removed; called for the screen that is shown."""
+        self.query_one(SectionBar).look()
 
     def body(self) -> ComposeResult:
         """Yield the widgets of the section."""
@@ -68,6 +79,9 @@ class Section(Screen[None]):
     def chosen(self) -> dict[str, str]:
         """Return what `RUN`, `RUN RUN` and `BUNDLE` stand for in commands, as far as something is chosen here."""
         return {}
+
+    def offer(self) -> None:
+        """Leave to the app what the section Run may take where its form has no bundle; called when that is gone to."""
 
     def show_command(self) -> None:
         """Show the command line anew; call it when what is chosen has changed."""
@@ -89,15 +103,6 @@ class Section(Screen[None]):
         from mlbundle_tui.screens.help import Help
 
         self.app.push_screen(Help(self))
-
-    def _bar(self) -> str:
-        parts = []
-        for name, (key, title, _) in _SECTIONS.items():
-            text = f" {key} {title} "
-            parts.append(f"[reverse]{text}[/]" if name == self.name_of_section else text)
-        # In front: it is seen however narrow the terminal is.
-        mark = "[b reverse] DEMO [/] " if self.context.demo else ""
-        return mark + "".join(parts) + (" recorded data" if self.context.demo else "")
 
 
 def empty(text: str) -> Widget:
