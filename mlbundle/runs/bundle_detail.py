@@ -87,14 +87,15 @@ def _of_manifest(row: BundleRow) -> BundleDetail:
     from mlbundle.runs.packing import collect, locate
 
     if row.where == "to make":
-        return BundleDetail("", None, None, (row.description,))
+        return BundleDetail("", None, None, ())
     place = locate(Path(row.source))
     data = read_bytes(place.model)
     loaded = parse_model(data, str(place.model))
     problems = [str(problem) for problem in loaded.problems]
     files: tuple[HeldFile, ...] = ()
     try:
-        files = tuple(_held(file) for file in collect(place.root).files)
+        # Of a manifest that can't be read it would say once more what is wrong with it.
+        files = tuple(_held(file) for file in collect(place.root).files) if loaded.value is not None else ()
     except (MlbundleError, OSError) as error:
         problems.append(str(error))
     return BundleDetail(

@@ -62,6 +62,8 @@ def built_in_rows() -> Iterator[Found]:
     """Yield the built-in models, and those that `mlbundle generate` makes."""
     for name, folder in built_in_models().items():
         yield _manifest_row(folder, key=f"built in:{name}", reference=name, where="built in")
+    from mlbundle.runs.generate import find_model_recipe
+
     for name in generated_models():
         row = BundleRow(
             key=f"to make:{name}",
@@ -69,7 +71,7 @@ def built_in_rows() -> Iterator[Found]:
             reference=name,
             name=name,
             version="",
-            description=f"too big to ship; `mlbundle generate {name}` makes it",
+            description=find_model_recipe(name).description,
             source=f"mlbundle generate {name}",
         )
         yield row, None

@@ -215,9 +215,9 @@ def generate(
         check_destination(wanted.folder, replace=wanted.replace)
         with staging_folder(wanted.folder) as staging:
             locks: dict[str, str | None] = {}
-            for step in wanted.steps:
+            for number, step in enumerate(wanted.steps, 1):
                 python, environment = python_of(step, wanted, settings, report)
-                report(f"{wanted.recipe.name}: {step.name}")
+                report(f"{wanted.recipe.name}: {step.name} ({number} of {len(wanted.steps)})")
                 _run(step, wanted, python, staging, detail)
                 if step in wanted.frameworks and step.environment is not None:
                     locks[step.name] = None if environment is None else environment.lock_sha256

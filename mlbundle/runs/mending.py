@@ -1,4 +1,4 @@
-"""Does what `readiness` says would help: builds, pulls or pins an image, makes an environment, pulls a bundle.
+"""Does what `readiness` says would help: builds, pulls or pins an image, makes an environment, pulls or makes a bundle.
 
 `Mending` does it in a process of its own, which can be stopped at any moment and needs no memory of the caller's:
 `python -m mlbundle.runs.mending JSON` writes a line of JSON for each thing that happens.
@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -57,6 +58,8 @@ def mend(
         return _environment(what, settings, report)
     if what.kind == "pull":
         return _pull(what, settings, report, progress)
+    if what.kind == "generate":
+        return _generate(what, settings, report, progress)
     return _bundle(what, settings, report, progress)
 
 
@@ -165,6 +168,27 @@ def _environment(what: Mend, settings: Settings, report: Report) -> str:
         raise PythonEnvironmentFailed(f"no lock that comes with mlbundle is called {what.source!a}")
     made = ensure_environment(settings.cache_dir, what.framework.lower(), lock, report=report)
     return f"made {made.python.parent.parent}"
+
+
+def _generate(what: Mend, settings: Settings, report: Report, progress: Progress | None) -> str:
+    """Make a model and take it into the library; its folder goes again."""
+    from mlbundle.files import locked
+    from mlbundle.runs.generate import find_model_recipe, generate, order
+    from mlbundle.runs.opening import bring
+    from mlbundle.runs.references import resolve
+
+    folder = settings.cache_dir / "generated" / what.source
+    with locked(folder.with_name(f"{folder.name}.lock")):
+        # What a killed process left here was ours alone.
+        shutil.rmtree(folder, ignore_errors=True)
+        try:
+            wanted = order(find_model_recipe(what.source), folder=folder)
+            generate(wanted, settings, report, lambda line: report(f"  {line}"))
+            report(f"taking {what.source} into the library")
+            entry = bring(resolve(str(folder), settings), settings, report=report, progress=progress)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    return f"made {entry.reference}"
 
 
 def _bundle(what: Mend, settings: Settings, report: Report, progress: Progress | None) -> str:

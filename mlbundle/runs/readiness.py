@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mlbundle.runtime.images import ResolvedImage
     from mlbundle.runtime.lock import ImageKey
 
-Kind = Literal["build", "pull", "lock", "environment", "bundle"]
+Kind = Literal["build", "pull", "lock", "environment", "bundle", "generate"]
 State = Literal[
     "ready", "environment missing", "needs --trust", "image missing", "not here", "assets missing", "unusable"
 ]
@@ -34,6 +34,17 @@ RANKS: tuple[State, ...] = (
 )  # fmt: skip
 """The states, the best first: `environment missing` runs, and the first run makes it; `not here` is in a registry;
 `unusable` has no image and no environment for this machine, or can't be read."""
+
+
+_ABOUT: dict[Kind, str] = {
+    "lock": "a second: it is here; runs take images only by a digest that was written down, which this does",
+    "environment": "about a minute: packages that are locked by hash are downloaded into a folder of their own",
+    "bundle": "as long as the download takes",
+    "pull": "as long as the download takes: some hundred MiB",
+    "generate": "some minutes: environments of the frameworks, then the files; it comes into the library",
+    "build": "some minutes: a base image and packages are downloaded",
+}
+"""What each kind takes, in words; the quickest first."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +66,11 @@ class Mend:
     stated: str | None = None
     plain_http: bool = False
     ca_file: str | None = None
+
+    @property
+    def about(self) -> str:
+        """What it does and about how long that takes."""
+        return _ABOUT[self.kind]
 
 
 @dataclass(frozen=True)
@@ -101,9 +117,10 @@ class Readiness:
 
     @property
     def mends(self) -> tuple[Mend, ...]:
-        """All that would help, each once."""
+        """All that would help, each once, the quickest first."""
         found = [self.mend, *(way.mend for way in self.ways)]
-        return tuple(dict.fromkeys(mend for mend in found if mend is not None))
+        once = dict.fromkeys(mend for mend in found if mend is not None)
+        return tuple(sorted(once, key=lambda mend: list(_ABOUT).index(mend.kind)))
 
 
 class Here:

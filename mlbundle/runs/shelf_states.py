@@ -33,7 +33,7 @@ def judge(row: BundleRow, shelf: Shelf, here: Here) -> Readiness:
 
 def _judge(row: BundleRow, shelf: Shelf, here: Here) -> Readiness:
     if row.where == "to make":
-        return broken(row.description, "not here")
+        return broken("too big to ship: it is made here", "not here", _generate(row.name))
     facts = shelf.facts(row.key)
     if row.where == "registry":
         return broken("it is in a registry: pull it to run it", "not here", _pull(row.reference))
@@ -64,6 +64,16 @@ def image_mends(images: Iterable[ImageStatus], here: Here) -> list[Mend]:
         if framework is not None and (image.state not in HERE or image.state in {"outdated", "new"}):
             found.append(image_mend(framework, here, image.key.accelerator))
     return [mend for mend in found if mend is not None]
+
+
+def _generate(name: str) -> Mend:
+    from mlbundle.runs.generate import find_model_recipe
+    from mlbundle.runs.told import size
+
+    recipe = find_model_recipe(name)
+    size_bytes = sum(step.size_bytes for step in (recipe.prepare, *recipe.frameworks, recipe.describe))
+    command = f"mlbundle generate {name} && mlbundle add ./{name}"
+    return Mend("generate", f"make {name}: {size(size_bytes)}", command, source=name)
 
 
 def _pull(source: str) -> Mend:

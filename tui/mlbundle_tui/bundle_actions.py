@@ -62,6 +62,15 @@ def network_options(network: Network | None) -> str:
     return f"{' --plain-http' if network.plain_http else ''}{file}"
 
 
+def copy_text(row: BundleRow) -> str:
+    """Return why a copy of a manifest is edited, and how one gets at something that can be changed."""
+    gone = "What is written is gone when the editor is closed, unless it is saved elsewhere."
+    if row.where == "built in":
+        return f"{row.name} comes with mlbundle. {gone}"
+    way = f"mlbundle unpack {shlex.quote(row.reference)}"
+    return f"{row.name} is a bundle, which nothing changes. {gone}\n\n$ {way}\nmakes a folder of it, to be changed."
+
+
 def edit(suspend: Callable[[], Any], text: str, path: Path | None) -> None:
     """Open a file, or else a copy of `text`, in $VISUAL, $EDITOR or vi. Raises ToolMissing, UsageError."""
     import os

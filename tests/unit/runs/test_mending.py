@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,14 @@ from support import make_bundle
 
 from mlbundle.config import load_settings
 from mlbundle.errors import Interrupted, PythonEnvironmentFailed, UsageError
-from mlbundle.runs.bundle_sources import parse_source
-from mlbundle.runs.mending import Mending
+from mlbundle.runs import generate
+from mlbundle.runs.bundle_filter import parse_filter
+from mlbundle.runs.bundle_sources import built_in_rows, parse_source
+from mlbundle.runs.mending import Mending, mend
 from mlbundle.runs.network import Network
-from mlbundle.runs.readiness import Mend
+from mlbundle.runs.readiness import Here, Mend
+from mlbundle.runs.shelf import Shelf
+from mlbundle.runs.shelf_states import judge
 from mlbundle.store.library import Library
 
 
@@ -86,3 +91,25 @@ def test_a_place_says_how_it_is_reached(text: str, place: str, network: Network)
 def test_anything_else_behind_a_place_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_source(text)
+
+
+def test_a_model_that_is_made_comes_into_the_library_and_its_folder_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = load_settings()
+    (row,) = [row for row, _ in built_in_rows() if row.where == "to make"]
+    with closing(Shelf(settings)) as shelf:
+        shelf.put(built_in_rows())
+        (what,) = judge(row, shelf, Here(settings)).mends
+        assert "resnet50" in what.title
+        assert "MiB" in what.title
+
+        def made(wanted: generate.Order, *_: object) -> None:
+            model = make_bundle(wanted.folder) / "model.yml"
+            model.write_text(model.read_text().replace("name: mini", "name: resnet50", 1))
+
+        monkeypatch.setattr(generate, "generate", made)
+        assert mend(what, settings).startswith("made resnet50:1.0.0@sha256:")
+        assert list((settings.cache_dir / "generated").glob("resnet50")) == []
+        shelf.sync()
+        assert [r.where for r in shelf.page(parse_filter("resnet50"))] == ["library"]

@@ -10,7 +10,7 @@ from textual.binding import Binding
 from textual.widgets import Input
 
 from mlbundle.errors import IntegrityError, Interrupted, MlbundleError, UsageError
-from mlbundle_tui.bundle_actions import edit, mend_for, network_options, verified_text
+from mlbundle_tui.bundle_actions import copy_text, edit, mend_for, network_options, verified_text
 from mlbundle_tui.screens.bundle_shelf import BundleShelf
 from mlbundle_tui.screens.dialogs import ask_choice, ask_text, confirm, show_error, show_text
 from mlbundle_tui.widgets.bundle_table import BundleTable
@@ -135,14 +135,19 @@ class BundlesSection(BundleShelf):
         self.table.move_cursor(row=0, animate=False)
         self._query()
 
+    def offer(self) -> None:
+        """Offer the bundle under the cursor to a form that has none."""
+        row = self.table.chosen if self.is_mounted else None
+        if row is not None and row.where != "to make":
+            cast("MlbundleApp", self.app).offered = row.reference, self._network(row)
+
     def action_run_bundle(self) -> None:
         """Go to the section Run with this bundle."""
         row = self.table.chosen
         if row is None:
             return
         if row.where == "to make":
-            hint = f"`mlbundle generate {row.reference}` makes a folder of it; o opens that folder here"
-            show_error(self.app, UsageError(f"{row.name} is not made yet", hint=hint))
+            self.action_mend()
             return
         app = cast("MlbundleApp", self.app)
         app.chosen, app.chosen_network = row.reference, self._network(row)
@@ -184,14 +189,20 @@ class BundlesSection(BundleShelf):
             )
             show_text(self.app, f"{row.name} {row.version}", shown, copied=found.text, large=True)
 
-    def action_editor(self) -> None:
-        """Open the manifest in $EDITOR; one inside a bundle can't be changed, so a copy is opened."""
+    @work(exclusive=True, group="ask")
+    async def action_editor(self) -> None:
+        """Open the manifest in $EDITOR; one that can't be changed is said to be a copy first."""
         row = self.table.chosen
         found = self._details.get(row.key) if row is not None else None
-        if row is None or found is None or isinstance(found, MlbundleError):
+        if row is None or found is None or isinstance(found, MlbundleError) or not found.text:
+            return
+        path = found.path if row.where == "folder" else None
+        if path is None and not await confirm(
+            self.app, "Open a copy in the editor?", detail=copy_text(row), yes="Open"
+        ):
             return
         try:
-            edit(self.app.suspend, found.text, found.path if row.where == "folder" else None)
+            edit(self.app.suspend, found.text, path)
         except MlbundleError as error:
             show_error(self.app, error)
         self._details.pop(row.key, None)
@@ -216,8 +227,14 @@ class BundlesSection(BundleShelf):
             )
             return
         chosen = "0"
-        if len(mends) > 1:
-            choices = [(str(n), f"{mend.title}\n  {mend.command}") for n, mend in enumerate(mends)]
+        if mends[0].kind == "generate":
+            detail = f"{mends[0].about}.\n\n$ {mends[0].command}"
+            if not await confirm(self.app, f"{mends[0].title}?", detail=detail, yes="Make"):
+                return
+        elif len(mends) > 1:
+            choices = [
+                (str(n), f"{mend.title}\n  {mend.about}\n  $ {mend.command}") for n, mend in enumerate(mends)
+            ]
             chosen = await ask_choice(self.app, f"What {row.name} wants here", choices) or ""
         if chosen:
             self._begin(mends[int(chosen)])

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _SHOWN_FILES = 500
 _SHOWN_PROBLEMS = 10
+_SHOWN_FORMS = 2
 _MAX_SYNTAX = 200_000
 _VALUE_WIDTH = 300
 
@@ -116,6 +117,7 @@ def ways(ready: Readiness | None, detail: BundleDetail | None) -> RenderableType
         for mend in ready.mends:
             parts += [
                 _indented(Text(printable(mend.title)), 2),
+                _indented(Text(mend.about, style="dim"), 4),
                 _indented(Text(printable(mend.command), style="dim"), 4),
             ]
     if detail is not None and (detail.pinned or detail.embedded):
@@ -160,17 +162,23 @@ def _headline(row: Mapping[str, Any]) -> str:
 
 
 def _here(ready: Readiness) -> Text:
-    """Return the state of a bundle, and that of each form where they differ."""
+    """Return the state of a bundle, where its forms differ which of them have which; the tab images has the rest."""
     text = state_text(ready.state)
     text.no_wrap = False
-    forms = list(dict.fromkeys(way.form for way in ready.ways))
-    if len({ready.of_form(form) for form in forms}) > 1:
-        for form in forms:
-            sign, colour = STATES[ready.of_form(form)]
-            text.append("\n")
-            text.append(sign, style=colour)
-            text.append(f" {fit(form, 40)}: {ready.of_form(form)}")
-    return text
+    if ready.problem:
+        text.append(f"\n{printable(ready.problem)}", style="dim")
+    forms = dict.fromkeys(way.form for way in ready.ways)
+    states = sorted({ready.of_form(form) for form in forms}, key=list(STATES).index)
+    if len(states) < 2:
+        return text
+    lines = Text()
+    for state in states:
+        names = [fit(form, 40) for form in forms if ready.of_form(form) == state]
+        more = f" and {len(names) - _SHOWN_FORMS} more" if len(names) > _SHOWN_FORMS else ""
+        lines.append("\n" if lines else "")
+        lines.append(STATES[state][0], style=STATES[state][1])
+        lines.append(f" {state}: {', '.join(names[:_SHOWN_FORMS])}{more}")
+    return lines
 
 
 def _of_model(model: ModelManifest) -> list[tuple[str, str | Text]]:

@@ -134,7 +134,10 @@ class MendingPane(Vertical):
         elif isinstance(error, Interrupted):
             self._said = "stopped"
         else:
-            self._said = printable(f"failed: {error.message}")
+            self._said = "failed"
+            lines = [error.message, *error.context, f"what to do: {error.hint}" if error.hint else ""]
+            # The first line of the pane would cut it.
+            self.query_one(Log).write_lines(printable(line) for line in "\n".join(lines).splitlines() if line)
         self._title()
         self.post_message(self.Ended(what, error))
 
@@ -147,6 +150,6 @@ class MendingPane(Vertical):
         title = Text(what, style="bold")
         title.append(f"  {self._said}"[: max(0, width - len(what) - len(seconds))], style="not bold")
         title.append(seconds, style="not bold")
-        ends = "  x stops" if self.goes_on else "  esc closes"
+        ends = "  x stops" if self.goes_on else "  c copies, esc closes"
         title.append(f"\n$ {fit(self._what.command, width - len(ends) - 2)}{ends}", style="not bold dim")
         self.query_one("#mending-title", Static).update(title)

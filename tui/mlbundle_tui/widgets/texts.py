@@ -42,7 +42,7 @@ def fit(text: str, width: int, *, middle: bool = False) -> str:
 def state_text(state: str, *, width: int = 100) -> Text:
     """Return a state with its sign; nothing while it is not known."""
     if not state:
-        return Text("·", style="dim")
+        return Text("… looking", style="dim")
     sign, colour = STATES.get(state, ("?", ""))
     text = Text(no_wrap=True)
     text.append(sign, style=colour)
