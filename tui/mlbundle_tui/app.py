@@ -37,8 +37,8 @@ class MlbundleApp(App[None]):
     """`mlbundle tui`. `keys` maps the id of a binding to the keys that it shall have, checked by `check_keys`.
 
     `failure` is what ended it, if anything did; `chosen` is the bundle that the section Run takes next,
-    `chosen_network` how its registry is reached; `going` are the ids of the runs that go on, newest first; `problem`
-    is what is wrong everywhere, empty for nothing.
+    `chosen_network` how its registry is reached, `offered` both for a form that has no bundle; `going` are the ids of
+    the runs that go on, newest first; `problem` is what is wrong everywhere, empty for nothing.
     """
 
     TITLE = "mlbundle"
@@ -65,6 +65,7 @@ class MlbundleApp(App[None]):
         self.failure: MlbundleError | None = None
         self.chosen: str = ""
         self.chosen_network: Network | None = None
+        self.offered: tuple[str, Network | None] = "", None
         self.going: tuple[str, ...] = ()
         self.problem = ""
         # While something is measured nothing on the screen may move by itself.
@@ -111,6 +112,8 @@ class MlbundleApp(App[None]):
         if name not in self._made:
             self.add_mode(name, lambda: self._section(name))
             self._made.add(name)
+        if name == "run" and isinstance(self.screen, Section):
+            self.screen.offer()
         self.switch_mode(name)
         # Sections that follow one another faster than they are drawn leave the last one undrawn.
         if self._repaint is not None:

@@ -227,9 +227,11 @@ class RunSection(Section):
 
     def _take_chosen(self) -> None:
         app = cast("MlbundleApp", self.app)
-        chosen = app.chosen
+        chosen, network = app.chosen, app.chosen_network
+        if not chosen and not self.request.reference.strip():
+            chosen, network = app.offered
         if chosen:
-            self.request = run_form.of_chosen(self.request, chosen, app.chosen_network)
+            self.request = run_form.of_chosen(self.request, chosen, network)
             app.chosen, app.chosen_network = "", None
             for key in run_form.CHOSEN:
                 self.query_one(f"#field-{key}", Field).set_value(run_form.value_of(self.request, key))
