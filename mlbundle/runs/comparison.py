@@ -117,7 +117,10 @@ def _row(
 
 
 def _measured_differently(reference: Mapping[str, Any], record: Mapping[str, Any]) -> str | None:
-    """Return what differs in how the load was put on; how long or often was measured is no difference."""
+    """Return what differs in the model or how the load was put on; how long or often was measured is no difference."""
+    models = record["bundle"]["name"], reference["bundle"]["name"]
+    if models[0] != models[1]:
+        return f"its model is {models[0]}, that of the reference {models[1]}"
     ours, theirs = record["scenario"], reference["scenario"]
     if ours["name"] != theirs["name"]:
         return f"its scenario is {ours['name']}, that of the reference {theirs['name']}"

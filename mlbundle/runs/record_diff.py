@@ -55,6 +55,13 @@ _SAID = {
     "/environment/machine": "",
     "/environment/worker/variables": "",
 }
+# Places whose own words say too little.
+_CALLED = {
+    "/environment/framework/timed": "what is timed",
+    "/environment/framework/providers": "runs on",
+    "/bundle/set_digest": "digest of files",
+    "/scenario/options/duration_s": "duration",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +84,8 @@ class Change:
     @property
     def name(self) -> str:
         """What differs, in words: the place without what the section says already (`/machine/cpu/level`: cpu level)."""
+        if self.place in _CALLED:
+            return _CALLED[self.place]
         root = _root(self.place)
         said = _SAID.get(root, root.rpartition("/")[2])
         words = [said, *self.place.removeprefix(root).split("/")]

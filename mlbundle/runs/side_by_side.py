@@ -41,3 +41,22 @@ def differing_facts(records: Sequence[Mapping[str, Any]]) -> list[DifferingFact]
     order = list(sections)
     facts = [DifferingFact(section, name, place, tuple(v)) for place, (section, name, v) in found.items()]
     return sorted(facts, key=lambda fact: order.index(fact.section))
+
+
+def most_telling(facts: Sequence[DifferingFact], count: int) -> list[DifferingFact]:
+    """Return at most so many facts in their order: of each section the first, then of each the second, and so on.
+
+    What says only what another one said already (variant and framework of one name), or that something is installed
+    in some of the environments, is left out.
+    """
+    places: dict[str, int] = {}
+    said = set()
+    ranked = []
+    for number, fact in enumerate(facts):
+        told = fact.section, str(fact.values)
+        if told in said or (fact.section == "distributions" and None in fact.values):
+            continue
+        said.add(told)
+        places[fact.section] = places.get(fact.section, 0) + 1
+        ranked.append((places[fact.section], number))
+    return [facts[number] for number in sorted(number for _, number in sorted(ranked)[:count])]

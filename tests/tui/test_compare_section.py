@@ -32,10 +32,8 @@ def test_without_marks_it_says_what_to_press(runs: RunHome) -> None:
 
 
 def test_what_differed_comes_before_the_numbers(runs: RunHome) -> None:
-    slow = runs.add(
-        "slow", mean_ns=30_000.0, framework={"name": "torch", "version": "2.0", "variant": "torch"}
-    )
-    fast = runs.add("fast", mean_ns=10_000.0)
+    slow = runs.add(mean_ns=30_000.0, framework={"name": "torch", "version": "2.0", "variant": "torch"})
+    fast = runs.add(mean_ns=10_000.0)
 
     async def look(pilot) -> None:
         await press(pilot, "space", "space", "m")
@@ -45,18 +43,43 @@ def test_what_differed_comes_before_the_numbers(runs: RunHome) -> None:
         assert "x1.00" in line_with(pilot, "x3.00")
         assert f"mlbundle compare {fast} {slow}" in text
         assert "reference" in line_with(pilot, fast)
-        assert "A fast" in text
+        assert "A digits-cnn onnxruntime" in text
         assert any("\u2800" <= character <= "\u28ff" for character in text)
         await press(pilot, "b")
         await until(pilot, lambda: "x0.33" in shown(pilot))
         assert marked_runs(pilot.app) == [slow, fast]
         await pilot.resize_terminal(*NARROW)
         await press(pilot)
-        assert "A slow" in shown(pilot)
+        assert "A digits-cnn torch" in shown(pilot)
         await press(pilot, "u")
         assert "press 3 for the runs" in shown(pilot)
 
     drive(look, size=WIDE)
+
+
+def test_numbers_are_on_the_first_screen_and_what_does_not_compare_is_told_above(runs: RunHome) -> None:
+    distributions = {f"package-{number}": "1.0" for number in range(40)}
+    framework = {"name": "torch", "version": "2.0", "variant": "torch"}
+    runs.add("another", mean_ns=30_000.0, framework=framework, environment={"distributions": distributions})
+    runs.add()
+
+    async def look(pilot) -> None:
+        await press(pilot, "space", "space", "m")
+        await until(pilot, lambda: "numbers" in shown(pilot))
+        text = shown(pilot)
+        told = text.index("no ratio for B: its model is another, that of the reference digits-cnn")
+        assert told < text.index("what differed") < text.index("torch", text.index("what differed"))
+        assert "30.0 us" in line_with(pilot, "trimmed mean")
+        assert "none" in line_with(pilot, "x1.00")
+        assert "throughput" in text
+        assert "more: a shows all" in text
+        assert "package-1" not in text
+        await press(pilot, "a")
+        assert "a shows less" in shown(pilot)
+        await press(pilot, "pagedown")
+        assert "package-1" in shown(pilot)
+
+    drive(look, size=(80, 24))
 
 
 def test_runs_that_are_the_same_differ_in_nothing(runs: RunHome) -> None:

@@ -103,7 +103,7 @@ def percentiles_of(result: Mapping[str, Any], names: Iterable[str]) -> list[Pair
 
 def _queries(result: Mapping[str, Any]) -> int | None:
     """Return what percentiles are of; LoadGen says itself what its can tell."""
-    return None if "loadgen" in result else int(result["queries"])
+    return None if "loadgen" in result or not result else int(result["queries"])
 
 
 def _latency(result: Mapping[str, Any]) -> list[Pair]:

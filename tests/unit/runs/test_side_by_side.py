@@ -12,7 +12,7 @@ from support import ROOT
 from mlbundle.errors import ReferenceNotFound
 from mlbundle.runs.layers import kernels_of_run, layers_of_run
 from mlbundle.runs.run_files import run_files
-from mlbundle.runs.side_by_side import differing_facts
+from mlbundle.runs.side_by_side import DifferingFact, differing_facts, most_telling
 
 GOLDEN = json.loads((ROOT / "tests" / "golden" / "record-docker.json").read_text())
 
@@ -40,6 +40,23 @@ def test_a_fact_has_a_value_for_each_run() -> None:
 def test_runs_that_are_the_same_differ_in_nothing() -> None:
     assert differing_facts([changed(), changed(run_id="x", started_at="later")]) == []
     assert differing_facts([]) == []
+
+
+def test_the_most_telling_facts_are_the_first_of_each_section() -> None:
+    def fact(section: str, name: str, *values: object) -> DifferingFact:
+        return DifferingFact(section, name, f"/{section}/{name}", values)
+
+    facts = [
+        fact("framework", "name", "torch", "onnx"),
+        fact("framework", "variant", "torch", "onnx"),
+        fact("framework", "version", "1", "2"),
+        fact("machine", "cpu", "a", "b"),
+        fact("machine", "kernel", "1", "2"),
+        fact("distributions", "extra", None, "1"),
+    ]
+    assert [fact.name for fact in most_telling(facts, 3)] == ["name", "version", "cpu"]
+    assert [fact.name for fact in most_telling(facts, 2)] == ["name", "cpu"]
+    assert [fact.name for fact in most_telling(facts, 9)] == ["name", "version", "cpu", "kernel"]
 
 
 def test_files_of_the_folder_come_before_those_of_passes(tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ _NOTHING = (
     "or `mlbundle compare RUN RUN`"
 )
 _BAR = 10
-_SHOWN_FACTS = 24
+# How many lines of what differed are shown at first: so many fewer than the screen has that the numbers are on it.
+_MOST_FACTS, _LEAST_FACTS, _OTHER_LINES = 24, 3, 18
 _NAMES = 14
 
 
@@ -191,30 +192,30 @@ class CompareSection(Section):
         if found is None:
             return
         self.query_one("#verdict", Static).update(self._verdict(found))
-        narrow = self.has_class("-narrow")
-        shown = (
-            list(found.facts)
-            if self._everything
-            else [f for f in found.facts if not _is_folded(f)][:_SHOWN_FACTS]
-        )
-        facts = [(fact.section, fact.name, [_side(fact, value) for value in fact.values]) for fact in shown]
-        more = len(found.facts) - len(shown)
+        self.query_one("#facts", Static).update(self._facts(found))
         numbers = [("", name, texts) for name, texts in _numbers(found.rows)]
-        lay_out = _below_each_other if narrow else _side_by_side
-        parts: list[RenderableType] = [
-            Text("what differed in what was run", style="bold"),
-            lay_out(self._names(), facts),
-        ]
-        if more:
-            parts.append(
-                Text(f"and {more} more, most of them installed in some only (a shows them)", style="dim")
-            )
-        if not found.facts:
-            parts = [Text("nothing differed in what was run", style="bold")]
-        self.query_one("#facts", Static).update(Group(*parts))
+        lay_out = _below_each_other if self.has_class("-narrow") else _side_by_side
+        table = lay_out(self._names(), numbers, whole=True)
         self.query_one("#numbers", Static).update(
-            Group(Text("numbers", style="bold"), lay_out(self._names(), numbers), *_notes(found.rows))
+            Group(Text("numbers", style="bold"), table, *_notes(found.rows))
         )
+
+    def _facts(self, found: Compared) -> RenderableType:
+        """Return what differed: all of it, or so much of it that the numbers are on the screen as well."""
+        from mlbundle.runs.side_by_side import most_telling
+
+        if not found.facts:
+            return Text("nothing differed in what was run", style="bold")
+        room = self.size.height - _OTHER_LINES - len(found.rows) - len(_warned(found.rows))
+        count = max(_LEAST_FACTS, min(_MOST_FACTS, room))
+        shown = found.facts if self._everything else most_telling(found.facts, count)
+        facts = [(fact.section, fact.name, [_side(fact, value) for value in fact.values]) for fact in shown]
+        lay_out = _below_each_other if self.has_class("-narrow") else _side_by_side
+        title = Text("what differed in what was run", style="bold")
+        more = len(found.facts) - len(shown)
+        if more or self._everything:
+            title.append(f"  and {more} more: a shows all" if more else "  a shows less", style="dim")
+        return Group(title, lay_out(self._names(), facts, whole=self._everything))
 
     def _names(self) -> list[str]:
         """Return what each run is called here: a letter and what tells it from the others."""
@@ -226,20 +227,24 @@ class CompareSection(Section):
         return names
 
     def _verdict(self, found: Compared) -> Text:
-        text = Text()
+        text = Text(no_wrap=True, overflow="ellipsis")
+        for line in _warned(found.rows):
+            text.append("! ", style="bold yellow")
+            text.append(f"{line}\n")
         for number, (name, row) in enumerate(zip(self._names(), found.rows, strict=True)):
             word, style, _ = record_words.verdict(row.record)
             text.append("\n" if number else "")
             text.append(f"{name}  ", style="bold")
             text.append(f"{row.record['run_id']}  ", style="dim")
             text.append(word, style={"good": "green", "bad": "red"}.get(style, "yellow"))
-            text.append("  reference (b takes the next)" if row.is_reference else "", style="dim")
+            text.append("  reference" if row.is_reference else "", style="dim")
         return text
 
 
-def _is_folded(fact: DifferingFact) -> bool:
-    """Return whether a line says only that something is installed in some of the environments."""
-    return fact.section == "distributions" and None in fact.values
+def _warned(rows: Sequence[Row]) -> list[str]:
+    """Return which numbers don't compare, and why."""
+    lettered = zip("ABCDEF", rows, strict=False)
+    return [f"no ratio for {letter}: {row.not_comparable}" for letter, row in lettered if row.not_comparable]
 
 
 def _side(fact: DifferingFact, value: Any) -> str:
@@ -267,18 +272,27 @@ def _numbers(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
     named = next((str(d["headline"]) for d in documents if d["headline"]), "headline")
     most = max((d["ratio"] or 0 for d in documents), default=0)
     ratios = [
-        ("" if d["ratio"] is None else f"{units.ratio(d['ratio'])} {bar(d['ratio'] / most, _BAR)}") for d in documents
-    ]  # fmt: skip
+        f"{units.ratio(d['ratio'])} {bar(d['ratio'] / most, _BAR)}" if d["ratio"] else "none" if most else ""
+        for d in documents
+    ]
     lines = [
         (named, headline),
         ("ratio", ratios),
-        ("p50", of("p50_ns", units.duration)),
-        ("p99", of("p99_ns", units.duration)),
+        *_percentiles(rows),
         ("throughput", of("throughput_per_s", units.rate)),
         ("accuracy", of("accuracy", "{:.4f}".format)),
         ("outputs", [_outputs(document) for document in documents]),
     ]
     return [(name, texts) for name, texts in lines if any(texts)]
+
+
+def _percentiles(rows: Sequence[Row]) -> list[tuple[str, list[str]]]:
+    """Return percentiles, `-` of runs whose queries are too few to tell."""
+    names = ("p50", "p99")
+    found = [dict(record_words.percentiles_of(row.record.get("result") or {}, names)) for row in rows]
+    return [
+        (name, [one.get(name, "-") for one in found]) for name in names if any(name in one for one in found)
+    ]
 
 
 def _outputs(document: Mapping[str, Any]) -> str:
@@ -292,22 +306,20 @@ def _outputs(document: Mapping[str, Any]) -> str:
 
 
 def _notes(rows: Sequence[Row]) -> list[Text]:
-    found = []
-    for letter, row in zip("ABCDEF", rows, strict=False):
-        if row.not_comparable:
-            found.append(Text(f"no ratio for {letter}: {row.not_comparable}", style="dim"))
     if any(row.ratio is not None and row.to_document()["headline_unit"] == "per_s" for row in rows):
-        found.append(Text("ratios are of rates: more is better", style="dim"))
-    return found
+        return [Text("ratios are of rates: more is better", style="dim")]
+    return []
 
 
-def _side_by_side(names: Sequence[str], lines: Sequence[tuple[str, str, Sequence[str]]]) -> Table:
-    """Return a column for each run; where a value is that of the reference it is dim."""
+def _side_by_side(
+    names: Sequence[str], lines: Sequence[tuple[str, str, Sequence[str]]], *, whole: bool
+) -> Table:
+    """Return a column for each run; what is as in the reference is dim. `whole`: long texts go on below."""
     table = Table.grid(padding=(0, 2, 0, 0), expand=True)
     table.add_column(no_wrap=True, max_width=_NAMES)
     table.add_column(no_wrap=True, max_width=22)
     for _ in names:
-        table.add_column(ratio=1, overflow="fold")
+        table.add_column(ratio=1, overflow="fold" if whole else "ellipsis", no_wrap=not whole)
     table.add_row("", "", *(Text(name, style="bold dim") for name in names))
     last = ""
     for section, name, texts in lines:
@@ -317,11 +329,13 @@ def _side_by_side(names: Sequence[str], lines: Sequence[tuple[str, str, Sequence
     return table
 
 
-def _below_each_other(names: Sequence[str], lines: Sequence[tuple[str, str, Sequence[str]]]) -> Table:
+def _below_each_other(
+    names: Sequence[str], lines: Sequence[tuple[str, str, Sequence[str]]], *, whole: bool
+) -> Table:
     """Return the runs one below another, each with its lines."""
     table = Table.grid(padding=(0, 1, 0, 0), expand=True)
     table.add_column(no_wrap=True, max_width=22)
-    table.add_column(ratio=1, overflow="fold")
+    table.add_column(ratio=1, overflow="fold" if whole else "ellipsis", no_wrap=not whole)
     for place, name in enumerate(names):
         table.add_row(Text(name[:1], style="bold"), Text(name[2:], style="bold"))
         for _, what, texts in lines:
