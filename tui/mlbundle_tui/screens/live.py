@@ -311,7 +311,7 @@ class LiveRun(Section):
         place = self.query_one(name, Static)
         width = max(1, place.content_size.width)
         lines = sum(1 + (len(line) - 1) // width for line in text.plain.split("\n"))
-        place.update(text, layout=self._lines.get(name) != lines)
+        place.update(text, layout=place.display and self._lines.get(name) != lines)
         self._lines[name] = lines
 
     def _draw_log(self, seen: Seen) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
@@ -16,7 +17,7 @@ from mlbundle_tui import run_words, runs_text
 from mlbundle_tui.marks import marked_runs
 from mlbundle_tui.run_pages import PAGE, RunPages
 from mlbundle_tui.screens.base import Section
-from mlbundle_tui.screens.dialogs import show_error
+from mlbundle_tui.screens.dialogs import error_text, show_error
 from mlbundle_tui.widgets.row_table import Cell, RowTable
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 _TYPING_S = 0.15
 _REFRESH_S = 1.0
+_RESTING_S = 0.08
+_MOST_REASONS = 500
 _HELP = "model: framework: scenario: status: runtime: trace: since:7d, * and ? are wildcards, any other word anywhere"
 _NOTHING = "no runs yet\n\npress 1 to choose a bundle and r to run it\nor `mlbundle run digits-cnn`"
 
@@ -48,7 +51,7 @@ class RunsList(Section):
     RunsList.-normal #preview { display: block; height: 6; border-top: solid $panel; }
     RunsList.-wide #main { layout: horizontal; }
     RunsList.-wide #list { width: 1fr; }
-    RunsList.-wide #preview { display: block; width: 40; height: 1fr; border-left: solid $panel; }
+    RunsList.-wide #preview { display: block; width: 36; height: 1fr; border-left: solid $panel; }
     RunsList #nothing { display: none; }
     RunsList.-empty #nothing { display: block; }
     RunsList.-empty #table { height: 1; }
@@ -60,7 +63,8 @@ class RunsList(Section):
         self._taken_in = False
         self._text = ""
         self._column, self._descending = "started", True
-        self._could_stop = False
+        self._reasons: dict[str, str] = {}
+        self._offered = (False, False)
         self._typing: Timer | None = None
 
     def body(self) -> ComposeResult:
@@ -76,7 +80,7 @@ class RunsList(Section):
     def on_mount(self) -> None:
         """Show what the index knows, then take in what is new."""
         self.table.focus()
-        self._watching = self.set_interval(_REFRESH_S, self._watch, pause=True)
+        self._watching = self.set_interval(_REFRESH_S, self._watch_if_shown, pause=True)
         self._load_anew()
         self._take_in()
 
@@ -122,15 +126,18 @@ class RunsList(Section):
         self._load(0, self.pages.begin_anew(), lambda: 0)
 
     def _load_again(self, going: list[dict[str, Any]]) -> None:
-        """Read the same once more, below other runs that go on; the cursor stays with its run, if it is left there."""
-        at, run = self.table.cursor, self.run
-        # Until the folders were looked at, the first run may be any: nobody has chosen it.
-        follows = run is not None and (self._taken_in or at > 0)
+        """Read the same once more, below other runs that go on.
+
+        The cursor stays with its run, if it is left there; on the top row it stays on top, where new ones appear.
+        """
+        at, run, count = self.table.cursor, self.run, self.table.count
 
         def cursor() -> int | None:
-            if self.table.cursor != at or run is None:
+            if self.table.cursor != at or at == 0 or run is None:
                 return None
-            return self.pages.place_of(run["run_id"]) if follows else 0
+            place = self.pages.place_of(run["run_id"])
+            # Far down nobody knows where it is now; what came stands above it, as long as the newest come first.
+            return at + self.pages.count - count if place is None and at >= PAGE else place
 
         self.pages.going, self._taken_in = going, True
         self._load(0, self.pages.begin_anew(), cursor)
@@ -150,7 +157,7 @@ class RunsList(Section):
                 limit=PAGE,
             )
         except MlbundleError as error:
-            show_error(self.app, error)
+            self._tell(error)
             return
         if not get_current_worker().is_cancelled:
             self.app.call_from_thread(self._show_page, page, generation, found, cursor)
@@ -164,9 +171,12 @@ class RunsList(Section):
     def _show_table(self, cursor: int | None = None) -> None:
         count = self.pages.count
         # The index may be new: whether there are no runs is known when the folders were looked at.
-        self.set_class(self._taken_in and count == 0 and not self._text, "-empty")
+        empty = self._taken_in and count == 0 and not self._text
+        if empty:
+            self.query_one("#nothing", Static).update(_NOTHING)
+        self.set_class(empty, "-empty")
         self.table.set_columns(runs_text.titled(self._column, descending=self._descending))
-        self.table.set_source(count, self._cells, cursor=cursor)
+        self.table.set_source(count, self._cells, cursor=cursor, still=True)
         self._show_chosen()
 
     # Runs that go on
@@ -181,10 +191,34 @@ class RunsList(Section):
             refresh_runs(self.context.settings)
             going = running_rows(self.context.settings)
         except MlbundleError as error:
-            show_error(self.app, error)
+            self._tell(error)
             return
         if not get_current_worker().is_cancelled:
             self.app.call_from_thread(self._show_going, going, ended=True)
+
+    def _tell(self, error: MlbundleError) -> None:
+        """Say, from a thread, what went wrong: in place of the runs where there are none, else above them."""
+        if self.pages.count:
+            show_error(self.app, error)
+        elif not get_current_worker().is_cancelled:
+            self.app.call_from_thread(self._show_problem, error)
+
+    def _show_problem(self, error: MlbundleError) -> None:
+        self.query_one("#nothing", Static).update(error_text(error))
+        self.add_class("-empty")
+        self.query_one("#info", Static).update("")
+        self.show_command()
+
+    def runs_changed(self) -> None:
+        """Take in what came, ended or went, whoever did it."""
+        super().runs_changed()
+        if self.is_read:
+            self._take_in()
+
+    def _watch_if_shown(self) -> None:
+        # What lies below another screen would be drawn with it.
+        if self.is_current:
+            self._watch()
 
     @work(thread=True, exclusive=True, group="runs-going")
     def _watch(self) -> None:
@@ -229,19 +263,50 @@ class RunsList(Section):
         # None of them changes its size, so nothing is laid out anew for a key.
         self.query_one("#info", Static).update(self._info(), layout=False)
         row = self.run
-        preview = Text() if row is None else runs_text.preview(row, wide=self.has_class("-wide"))
-        self.query_one("#preview", Static).update(preview, layout=False)
+        self._show_preview(row)
         self.show_command()
         # The footer is made anew with the bindings: not for every key.
-        if self._could_stop != self._is_going():
-            self._could_stop = self._is_going()
+        offered = (self._is_going(), bool(marked_runs(self.app)))
+        if self._offered != offered:
+            self._offered = offered
             self.refresh_bindings()
+
+    def _show_preview(self, row: dict[str, Any] | None) -> None:
+        preview = Text()
+        if row is not None:
+            why = self._reasons.get(row["run_id"])
+            preview = runs_text.preview(row, wide=self.has_class("-wide"), why=why or "")
+            if why is None and runs_text.needs_reason(row):
+                self._find_reason(row["run_id"])
+        self.query_one("#preview", Static).update(preview, layout=False)
+
+    @work(thread=True, exclusive=True, group="runs-why")
+    def _find_reason(self, run_id: str) -> None:
+        """Read in the record why a run is invalid, or what it failed of; once, when the cursor has come to rest."""
+        from mlbundle.runs.catalog import run_record
+        from mlbundle_tui.record_words import verdict
+
+        worker = get_current_worker()
+        time.sleep(_RESTING_S)
+        if worker.is_cancelled:
+            return
+        try:
+            why = verdict(run_record(self.context.settings, run_id))[2]
+        except (MlbundleError, KeyError, TypeError):  # gone meanwhile, or written by another program
+            why = []
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._take_reason, run_id, "\n".join(why[:1]))
+
+    def _take_reason(self, run_id: str, why: str) -> None:
+        if len(self._reasons) >= _MOST_REASONS:
+            self._reasons.clear()
+        self._reasons[run_id] = why
+        if why and self.run is not None and self.run["run_id"] == run_id:
+            self._show_preview(self.run)
 
     def _info(self) -> Text:
         marks = marked_runs(self.app)
-        parts = [f"{self.pages.total:,} runs" if self.pages.total != 1 else "1 run"]
-        if self.pages.going:
-            parts.insert(0, f"{len(self.pages.going)} going on")
+        parts = [runs_text.count_text(self.pages.total, len(self.pages.going))]
         if self.pages.total:
             parts.append(f"by {self._column}")
         text = Text(" · ".join(parts), no_wrap=True, overflow="ellipsis")
