@@ -166,12 +166,12 @@ class Window:
         return max(0.0, last_s - pressed_s)
 
     def frames(self, wait_s: float) -> int:
-        """Return how many times something is drawn in so many seconds: what is less than 0.1 s apart counts once."""
+        """Return how many times something is drawn in so many seconds: what is less than 0.3 s apart counts once."""
         count, last_s, end_s = 0, 0.0, time.monotonic() + wait_s
         while (left_s := end_s - time.monotonic()) > 0:
             if self._hears(left_s):
                 os.read(self._file, 1 << 16)
-                count += time.monotonic() - last_s > 0.1
+                count += time.monotonic() - last_s > 0.3
                 last_s = time.monotonic()
         return count
 
