@@ -140,12 +140,28 @@ class Here:
         self._no_engine: EngineUnavailable | None = None
         self._digests: dict[str, str] = {}
         self._new: set[ImageKey] | None = None
+        self._stamp = self._look()
 
     def forget(self) -> None:
         """Ask anew from now on: something was built, pulled or removed."""
         with self._lock:
             self._images, self._environments = {}, {}
             self._accelerators, self._no_engine, self._new = (), None, None
+            self._stamp = self._look()
+
+    def changed(self) -> bool:
+        """Return whether an environment or an image was made, pinned or removed since `forget`, by whomever."""
+        return self._look() != self._stamp
+
+    def _look(self) -> tuple[int, ...]:
+        from mlbundle.runtime.environments import environments_folder
+
+        found = []
+        for path in (environments_folder(self.settings.cache_dir), self.settings.images_lock):
+            found.append(0)
+            with suppress(OSError):
+                found[-1] = path.stat().st_mtime_ns
+        return tuple(found)
 
     @property
     def accelerators(self) -> tuple[str, ...]:

@@ -72,7 +72,12 @@ def environment_folder(cache_dir: Path, framework: str, lock: Path) -> Path:
         )
     key = hashlib.sha256(lock.read_bytes())
     key.update(f"\n{sysconfig.get_config_var('SOABI')}\n{this_architecture()}".encode())
-    return cache_dir / _ENVIRONMENTS / f"{framework.lower()}-{key.hexdigest()[:24]}"
+    return environments_folder(cache_dir) / f"{framework.lower()}-{key.hexdigest()[:24]}"
+
+
+def environments_folder(cache_dir: Path) -> Path:
+    """Return the folder of all environments; it is changed when one is made or removed."""
+    return cache_dir / _ENVIRONMENTS
 
 
 def has_environment(cache_dir: Path, framework: str, lock: Path) -> bool:

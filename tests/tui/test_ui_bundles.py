@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -22,13 +24,16 @@ from tui_pilot import drive, press, settled, text_of
 
 from mlbundle.config import Settings, load_settings
 from mlbundle.errors import EngineUnavailable, ToolMissing
+from mlbundle.manifest.locks import installed_lock
+from mlbundle.manifest.select import select_lock
+from mlbundle.platforms import this_architecture
 from mlbundle.runs import bundle_sources
 from mlbundle.runs.exchange import push
 from mlbundle.runs.network import Network
 from mlbundle.runs.opening import bring, client_of, open_reference
 from mlbundle.runs.references import resolve
 from mlbundle.runs.shelf import BundleRow
-from mlbundle.runtime import images
+from mlbundle.runtime import environments, images
 from mlbundle.store.library import Library
 
 _STEPS = 500
@@ -111,6 +116,55 @@ def test_what_there_is_and_what_can_run_here_is_seen_at_once() -> None:
     assert "not here" in shown
     assert "top1 0.980556" in shown
     assert "mlbundle run digits-cnn" in shown
+
+
+def test_an_environment_that_a_run_made_is_seen_when_the_section_is_shown_again() -> None:
+    async def steps(pilot: Pilot[None]) -> str:
+        await press(pilot, "2")
+        for framework in ("onnxruntime", "torch", "tensorflow"):
+            make_environment(framework)
+        await press(pilot, "1")
+        return text_of(pilot.app)
+
+    shown = drive(steps, size=(120, 40))
+    assert "environment missing" not in shown
+    assert re.search("digits-cnn +● ready", shown)
+
+
+def make_environment(framework: str) -> None:
+    """Make what is taken for the Python environment of a framework."""
+    manifest = images.built_in_framework(framework)
+    lock = installed_lock(select_lock(manifest, this_architecture(), "cpu"))
+    assert lock is not None
+    folder = environments.environment_folder(load_settings().cache_dir, framework, lock)
+    (folder / "bin").mkdir(parents=True)
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    (folder / "mlbundle-environment.json").write_text("{}")
+
+
+def test_what_is_to_be_made_is_made_after_a_question_and_a_form_takes_what_is_under_the_cursor() -> None:
+    async def steps(pilot: Pilot[None]) -> list[str]:
+        seen = []
+        await choose(pilot, "resnet50")
+        seen.append(text_of(pilot.app))
+        for key in ("p", "enter"):
+            await opens(pilot, key, "Make")
+            seen.append(text_of(pilot.app))
+            await pilot.press("n")
+            await settled(pilot)
+        await choose(pilot, "digits-code")
+        await opens(pilot, "e", "comes with mlbundle")
+        await pilot.press("n")
+        await settled(pilot)
+        await press(pilot, "2")
+        return [*seen, text_of(pilot.app)]
+
+    overview, *asked, form = drive(steps, size=(120, 40))
+    assert overview.count("too big to ship") == 1
+    for question in asked:
+        assert re.search(r"make resnet50: \d+ MiB", question)
+        assert "mlbundle generate resnet50 && mlbundle add ./resnet50" in " ".join(question.split())
+    assert "mlbundle run digits-code" in form
 
 
 def test_the_filter_narrows_and_esc_clears_it() -> None:

@@ -96,6 +96,19 @@ class BundleShelf(Section):
         """Show what can run here beside the tabs where there is room for it."""
         self.set_class(self.size.width >= _THREE_PANES, "-three")
 
+    def on_screen_resume(self) -> None:
+        """Look anew at what can run here if that changed meanwhile."""
+        self._look_if_changed()
+
+    def runs_changed(self) -> None:
+        """A run may have made what it needs."""
+        super().runs_changed()
+        self._look_if_changed()
+
+    def _look_if_changed(self) -> None:
+        if self._here is not None and not self.pane.goes_on and self._here.changed():
+            self.action_refresh()
+
     @property
     def table(self) -> BundleTable:
         """The table."""
