@@ -106,7 +106,7 @@ class Execution:
         for name, start_ns, end_ns in plan.phases:
             yield folder.append(Phase(name=name, state="begun", t_ns=start_ns), source="host")
             yield folder.append(Phase(name=name, state="done", t_ns=end_ns), source="host")
-        with closing(MachineLock()) as lock:
+        with closing(MachineLock(self._plan.run_id)) as lock:
             if not lock.available:
                 message = "no lock file can be made here: others may measure at the same time"
                 yield folder.append(Warned(reference="machine-not-locked", message=message), source="host")
@@ -141,8 +141,11 @@ class Execution:
 
     def _queue(self, folder: RunFolder, lock: MachineLock) -> Iterator[Event]:
         if not lock.acquire():
-            message = "waiting for another measurement on this machine to end"
-            yield folder.append(Warned(reference=MACHINE_BUSY, message=message), source="host")
+            holder = lock.holder()
+            who = f": {holder}" if holder is not None else ""
+            message = f"waiting for another measurement on this machine to end{who}"
+            hint = "with --concurrent it would not wait, and the result would be marked"
+            yield folder.append(Warned(reference=MACHINE_BUSY, message=message, hint=hint), source="host")
             lock.wait()
 
     def _run_worker(self, folder: RunFolder, launch: Launch, job: Job) -> Iterator[Event]:

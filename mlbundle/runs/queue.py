@@ -3,23 +3,46 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import tempfile
 import threading
-from contextlib import suppress
+from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
+
+from mlbundle.manifest.problems import printable
 
 MACHINE_BUSY = "machine-busy"
 """What a run says that waits."""
 
 _LOOK_S = 1.0
+_MOST_BYTES = 4096
+_MOST_TEXT = 64
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Who measures now, as they say: any user of this machine can write there."""
+
+    run_id: str
+    user: str
+    pid: int
+
+    def __str__(self) -> str:
+        return f"run {self.run_id} of {self.user}, process {self.pid}"
 
 
 class MachineLock:
-    """The right to measure on this machine. Where no lock file can be made, everybody has it."""
+    """The right to measure on this machine. Where no lock file can be made, everybody has it.
 
-    def __init__(self) -> None:
+    `run_id` is told to those who wait for it.
+    """
+
+    def __init__(self, run_id: str = "") -> None:
+        self._run_id = run_id
         self._descriptor = _open_lock_file()
+        self._held = False
 
     @property
     def available(self) -> bool:
@@ -34,6 +57,7 @@ class MachineLock:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return False
+        self._tell()
         return True
 
     def wait(self) -> None:
@@ -49,12 +73,55 @@ class MachineLock:
         while waiting.is_alive():
             waiting.join(_LOOK_S)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)  # it is ours, or this says why not
+        self._tell()
+
+    def holder(self) -> Holder | None:
+        """Return who has the machine; None where nobody says so. What it says is not proven."""
+        return None if self._descriptor is None else _holder(self._descriptor)
 
     def close(self) -> None:
         """Let the machine go."""
         if self._descriptor is not None:
+            if self._held:
+                with suppress(OSError):
+                    os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
             self._descriptor = None
+
+    def _tell(self) -> None:
+        assert self._descriptor is not None
+        self._held = True
+        said = {"run_id": self._run_id, "user": user_name(), "pid": os.getpid()}
+        with suppress(OSError):  # a full disk: it is a kindness, no more
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, json.dumps(said).encode("ascii"), 0)
+
+
+def machine_holder() -> Holder | None:
+    """Return who measures on this machine now; None where nobody does or says so."""
+    with closing(MachineLock()) as lock:
+        return lock.holder()
+
+
+def _holder(descriptor: int) -> Holder | None:
+    try:
+        said = json.loads(os.pread(descriptor, _MOST_BYTES, 0))
+        run_id, user, pid = (said[name] for name in ("run_id", "user", "pid"))
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+    if not (isinstance(run_id, str) and run_id and isinstance(user, str) and type(pid) is int):
+        return None
+    return Holder(printable(run_id)[:_MOST_TEXT], printable(user)[:_MOST_TEXT], pid)
+
+
+def user_name() -> str:
+    """Return the name of who runs this process, or its number."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def _wait_for(descriptor: int) -> None:

@@ -25,7 +25,7 @@ from mlbundle.errors import UsageError
 from mlbundle.runs.detach import start_by_command
 from mlbundle.runs.folder import is_driven
 from mlbundle.runs.owner import read_owner
-from mlbundle.runs.queue import MachineLock
+from mlbundle.runs.queue import MachineLock, user_name
 from mlbundle.runs.running import running_run, running_runs
 
 HERE = (
@@ -213,13 +213,15 @@ def test_a_run_of_another_terminal_is_stopped(bundle: Path, home: Path, here: In
 
 
 def test_a_run_that_waits_is_seen_and_stopped(bundle: Path, here: InProcess, home: Path) -> None:
-    lock = MachineLock()
+    lock = MachineLock("the-other-run")
     lock.wait()
     try:
         run_id = start_by_command([str(bundle), *HERE, *SHORT])
         wait_for(lambda: [run for run in running_runs(load_settings()) if run.waiting])
         (row,) = here("runs", "list", "--json").document()["runs"]
         assert (row["run_id"], row["status"], row["scenario"]) == (run_id, "waiting", "online")
+        events = (home / "data" / "runs" / run_id / "events.jsonl").read_text()
+        assert f"to end: run the-other-run of {user_name()}, process {os.getpid()}" in events
         assert here("runs", "stop", run_id).stdout == f"{run_id} cancelled\n"
     finally:
         lock.close()

@@ -33,7 +33,7 @@ from mlbundle.config import load_settings
 from mlbundle.runs.catalog import list_runs
 from mlbundle.runs.folder import RunFolder, read_record
 from mlbundle.runs.plan import RunOptions
-from mlbundle.runs.queue import MACHINE_BUSY
+from mlbundle.runs.queue import MACHINE_BUSY, Holder
 from mlbundle.runs.running import running_run
 from mlbundle.wire.events import Counter, End, Event, Failed, Log, Phase, Progress, Warned, Window
 
@@ -156,13 +156,48 @@ def test_the_display_freezes_and_events_are_still_read(run: Run) -> None:
     assert numbers_after == ["70.0", "7.00", "30.0"]
 
 
-def test_a_run_that_waits_says_its_place(run: Run) -> None:
+@pytest.mark.parametrize(
+    ("holder", "said"),
+    [
+        (None, "waits for another measurement on this machine: next"),
+        (
+            Holder("20261121T115959Z-ffffff", "ada", 12),
+            "waits for run 20261121T115959Z-ffffff of ada, process 12: next",
+        ),
+    ],
+)
+def test_a_run_that_waits_says_for_whom_and_its_place(
+    run: Run, monkeypatch: pytest.MonkeyPatch, holder: Holder | None, said: str
+) -> None:
     run.say(BEGUN[0], Warned(reference=MACHINE_BUSY, message="waiting"))
+    monkeypatch.setattr("mlbundle.runs.queue.machine_holder", lambda: holder)
 
     async def steps(pilot: Pilot[None]) -> str:
         return text_of(pilot.app)
 
-    assert "waits for another measurement on this machine: next" in watch(run, steps)
+    assert said in watch(run, steps)
+
+
+def test_a_question_goes_when_there_is_nothing_left_to_decide(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mlbundle_tui.screens.dialogs._LOOK_S", 0.01)
+    run.say(*BEGUN)
+
+    async def steps(pilot: Pilot[None]) -> tuple[str, list[str]]:
+        await pilot.press("x")
+        await pilot.pause()
+        asked = text_of(pilot.app)
+        run.say(End(status="completed"))
+        run.die()
+        await settled(pilot)
+        assert isinstance(pilot.app.screen, LiveRun)
+        return asked, [n.message for n in pilot.app._notifications]
+
+    asked, said = watch(run, steps)
+    assert "Stop this run?" in asked
+    assert said == [f"it has ended by itself: {RUN_ID}"]
+    assert run.stopped == []
 
 
 def test_leaving_does_not_stop_it_and_x_asks(run: Run) -> None:
@@ -261,7 +296,7 @@ def test_an_error_of_the_run_opens_a_dialog_with_its_hint(run: Run) -> None:
         "schema": "mlbundle/error/v1",
         "reference": "run-failed",
         "message": "the graph [b]is[/b] none",
-        "hint": "make another",
+        "hint": "worker.log has the traceback",
         "where": None,
         "context": [],
         "exit_code": 4,
@@ -283,7 +318,7 @@ def test_an_error_of_the_run_opens_a_dialog_with_its_hint(run: Run) -> None:
 
     dialog = watch(run, steps)
     assert "the graph [b]is[/b] none" in dialog
-    assert "make another" in dialog
+    assert "worker.log has the traceback; l shows it" in " ".join(dialog.replace("│", " ").split())
 
 
 @pytest.mark.parametrize("size", [(200, 50), (80, 24), (40, 12), (20, 5)])

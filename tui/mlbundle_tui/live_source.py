@@ -28,6 +28,7 @@ _MOST_JOB_BYTES = 4 << 20
 class Seen:
     """What is known of a run now. `since_s` is how long nothing was heard; `place` the runs that begin before it.
 
+    While it waits `holder` is who measures, of whatever home or user.
     `driven`: a process drives it; `over`: it has ended, or nobody drives it. `log` are the last lines of the worker's
     log, None where they are not asked for or have not changed.
     """
@@ -37,6 +38,7 @@ class Seen:
     driven: bool = False
     over: bool = False
     place: int | None = None
+    holder: str = ""
     since_s: float = 0.0
     log: Sequence[str] | None = None
 
@@ -55,6 +57,7 @@ class LiveSource:
         self._closed = False
         self._reads = 0
         self._place: int | None = None
+        self._holder = ""
         self._heard_s = clock()
         self._job: dict[str, Any] = {}
         self.view = RunView()
@@ -76,6 +79,7 @@ class LiveSource:
             driven=driven,
             over=self.view.over,
             place=self._queue_place() if self.view.waiting else None,
+            holder=self._holder if self.view.waiting else "",
             since_s=0.0 if self.view.over else self._clock() - self._heard_s,
             log=self._last_lines() if self.wants_log else None,
         )
@@ -106,11 +110,14 @@ class LiveSource:
                 return
 
     def _queue_place(self) -> int | None:
+        from mlbundle.runs.queue import machine_holder
         from mlbundle.runs.running import running_runs, waiting_order
 
         if self._reads % _QUEUE_EACH == 0:
             order = waiting_order(running_runs(self._settings))
             self._place = order.index(self._run_id) if self._run_id in order else None
+            holder = machine_holder()
+            self._holder = "" if holder is None else str(holder)
         self._reads += 1
         return self._place
 

@@ -50,7 +50,7 @@ def title(run_id: str, seen: Seen, *, frozen: bool) -> Text:
     text = _named(seen)
     if view.waiting:
         text.append("  waits", style="bold yellow")
-        text.append(" for another measurement on this machine")
+        text.append(f" for {seen.holder or 'another measurement on this machine'}")
         if seen.place is not None:
             text.append(f": {place_text(seen.place)}", style="bold")
     elif view.phase:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mlbundle.errors import MlbundleError
+from mlbundle.runs.folder import is_driven
 from mlbundle_tui.background import in_background
 from mlbundle_tui.screens.dialogs import confirm, show_error
 
@@ -31,7 +32,14 @@ async def _stop(
     if launcher is None or not context.may_run:
         return
     detail = f"{run_id}  {name}\n\nWhat was seen of it is kept; its result is `cancelled`."
-    if not await confirm(screen.app, "Stop this run?", detail=detail, yes="Stop"):
+    folder = context.settings.runs_dir / run_id
+    wanted = await confirm(
+        screen.app, "Stop this run?", detail=detail, yes="Stop", over=lambda: not is_driven(folder)
+    )
+    if not is_driven(folder):
+        screen.app.notify(f"it has ended by itself: {run_id}", markup=False)
+        return
+    if not wanted:
         return
     screen.app.notify("stopping …", markup=False)
     try:

@@ -12,12 +12,15 @@ from typing import Any, Callable
 
 from mlbundle.worker.errors import bundle_error
 
+_MOST_SHOWN = 120
+
 
 class CustomCode:
     """One side's function, called with the environment of a sample and its data."""
 
     def __init__(self, source: str, side: str) -> None:
         self.name = side
+        self._lines = source.splitlines()
         self._function = _compile(source, side)
 
     def __call__(self, env: dict[str, Any], data: Any) -> Any:
@@ -30,12 +33,18 @@ class CustomCode:
             frames = [
                 f for f in traceback.extract_tb(error.__traceback__) if f.filename == _filename(self.name)
             ]
-            line = " in line {} of the code".format(frames[-1].lineno) if frames else ""
+            line = self._place(frames[-1].lineno) if frames else ""
             raise bundle_error(
                 "custom-code-failed",
                 "{} raised {}{}: {}".format(self.name, type(error).__name__, line, error),
                 "worker.log has the traceback",
             ) from error
+
+    def _place(self, line: int | None) -> str:
+        """Say where in the manifest it was, with what stands there."""
+        number = line or 0
+        text = self._lines[number - 1].strip() if 0 < number <= len(self._lines) else ""
+        return " in line {} of {} in model.yml ({})".format(number, self.name, text[:_MOST_SHOWN])
 
 
 def _filename(side: str) -> str:

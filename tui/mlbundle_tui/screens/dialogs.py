@@ -16,6 +16,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Button, Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from mlbundle.errors import WorkerFailed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from mlbundle.errors import MlbundleError
 
 T = TypeVar("T")
+_LOOK_S = 1.0
 
 
 class Dialog(ModalScreen[T]):
@@ -117,9 +120,10 @@ class _Question(Dialog[bool]):
         Binding("n", "answer(False)", "No", id="dialog.no"),
     ]
 
-    def __init__(self, question: str, detail: str, yes: str) -> None:
+    def __init__(self, question: str, detail: str, yes: str, over: Callable[[], bool] | None) -> None:
         super().__init__("Sure?")
         self._question, self._detail, self._yes = question, detail, yes
+        self._over = over
 
     def inside(self) -> Iterator[Widget]:
         """Yield the question, what it means, and the two answers."""
@@ -136,6 +140,12 @@ class _Question(Dialog[bool]):
     def on_mount(self) -> None:
         """Stand on the answer that changes nothing."""
         self.query_one("#no").focus()
+        if self._over is not None:
+            self.set_interval(_LOOK_S, self._look)
+
+    def _look(self) -> None:
+        if self._over is not None and self._over():
+            self.dismiss(False)
 
     def on_button_pressed(self, event: Button.Pressed) -> None:
         """Answer with the button."""
@@ -208,9 +218,19 @@ def show_text(
     _on_app(app, lambda: _push_once(app, dialog))
 
 
-async def confirm(app: App[Any], question: str, *, detail: str = "", yes: str = "Yes") -> bool:
-    """Ask and return the answer; esc and enter mean no. In a worker only."""
-    return await app.push_screen_wait(_Question(question, detail, yes))
+async def confirm(
+    app: App[Any],
+    question: str,
+    *,
+    detail: str = "",
+    yes: str = "Yes",
+    over: Callable[[], bool] | None = None,
+) -> bool:
+    """Ask and return the answer; esc and enter mean no. In a worker only.
+
+    `over` is asked every second whether there is nothing left to decide: then the question goes, and means no.
+    """
+    return await app.push_screen_wait(_Question(question, detail, yes, over))
 
 
 async def ask_text(
@@ -234,7 +254,9 @@ def error_text(error: MlbundleError) -> Text:
     """Return what an error says, as it is shown and copied."""
     text = Text(error.message, style="bold")
     if error.where:
-        text.append(f"\n\nat {error.where}", style="not bold")
+        # What a worker says has no place but a name.
+        at = "the worker calls it" if isinstance(error, WorkerFailed) else "at"
+        text.append(f"\n\n{at} {error.where}", style="not bold")
     if error.context:
         text.append("\n\n" + "\n".join(error.context), style="not bold dim")
     if error.hint:

@@ -15,6 +15,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widgets import Digits, Log, Static
 
 from mlbundle.errors import MlbundleError, error_of_document
+from mlbundle.runs.folder import WORKER_LOG
 from mlbundle.wording import units
 from mlbundle_tui import affinity, live_text
 from mlbundle_tui.background import beside
@@ -197,7 +198,10 @@ class LiveRun(Section):
         wanted = steps[(steps.index(now) + 1) % len(steps)]
         for name in ("-worker", "-large"):
             self.set_class(name in wanted, name)
-        self.query_one("#log-title", Static).update("worker.log" if "-worker" in wanted else "events")
+        name = "worker.log: what the worker wrote" if "-worker" in wanted else "events"
+        self.query_one("#log-title", Static).update(
+            f"{name}, over the whole screen" if "-large" in wanted else name
+        )
         self.query_one("#worker-log" if "-worker" in wanted else "#events", Log).focus()
         self._source.wants_log = "-worker" in wanted
         self._look_if_needed()
@@ -275,7 +279,14 @@ class LiveRun(Section):
             self.query_one(Histogram).set_bars(found.bars)
         error_document = (record or {}).get("error")
         if self._alive_once and error_document and self.is_current:
-            show_error(self.app, error_of_document(error_document))
+            failure = error_of_document(error_document)
+            if failure.hint and WORKER_LOG in failure.hint:
+                failure.hint += f"; {self._log_key()} shows it when this is closed"
+            show_error(self.app, failure)
+
+    def _log_key(self) -> str:
+        found = [a.binding for a in self.active_bindings.values() if a.binding.id == "live.log"]
+        return self.app.get_key_display(found[0]) if found else "the log"
 
     # Drawing
 
@@ -319,7 +330,7 @@ class LiveRun(Section):
         # Who has gone up in it reads it: it stays where it is.
         if seen.log is not None and log.is_vertical_scroll_end:
             log.clear()
-            log.write_lines(seen.log)
+            log.write_lines(seen.log or ["nothing was written so far"])
 
 
 def _let_go_later(app: App[Any]) -> None:
