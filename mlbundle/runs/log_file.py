@@ -76,6 +76,16 @@ class LogFile:
         search = _find_before if backwards else _find_after
         return self._with_file(lambda stream: search(stream, wanted, place, stop), None)
 
+    def places(self, text: str, most: int, *, stop: Callable[[], bool] = lambda: False) -> list[int]:
+        """Return where all lines begin that hold a text (capital letters or not), at most so many.
+
+        All of the file is read, a piece at a time; when `stop` says so, what was found by then is returned.
+        """
+        wanted = text.encode(errors="surrogateescape").lower()
+        if not wanted:
+            return []
+        return self._with_file(lambda stream: _find_all(stream, wanted, most, stop), [])
+
     def _with_file(self, read: Callable[[BinaryIO], T], nothing: T) -> T:
         try:
             with self.path.open("rb") as stream:
@@ -118,6 +128,34 @@ def _find_after(stream: BinaryIO, wanted: bytes, place: int, stop: Callable[[], 
         kept = max(data.rfind(b"\n") + 1, len(data) - _PIECE)
         begin, data = begin + kept, data[kept:]
     return None
+
+
+def _find_all(stream: BinaryIO, wanted: bytes, most: int, stop: Callable[[], bool]) -> list[int]:
+    begin, data = 0, b""
+    found: list[int] = []
+    while not stop():
+        piece = stream.read(_PIECE)
+        data += piece
+        # The last line may go on: it is looked at when all of it is here, unless it is longer than anything we keep.
+        whole = max(data.rfind(b"\n") + 1, len(data) - _PIECE) if piece else len(data)
+        for at in _lines_with(data[:whole].lower(), wanted):
+            found.append(begin + at)
+            if len(found) == most:
+                return found
+        if not piece:
+            break
+        begin, data = begin + whole, data[whole:]
+    return found
+
+
+def _lines_with(data: bytes, wanted: bytes) -> Iterator[int]:
+    """Yield where the lines (of long ones the parts) begin that hold a text."""
+    at = data.find(wanted)
+    while at >= 0:
+        line = _line_begin(data, at)
+        yield line
+        end = data.find(b"\n", at, line + LONGEST_LINE)
+        at = data.find(wanted, line + LONGEST_LINE if end < 0 else end + 1)
 
 
 def _find_before(stream: BinaryIO, wanted: bytes, place: int, stop: Callable[[], bool]) -> int | None:

@@ -119,7 +119,7 @@ def test_layers_are_sorted_grouped_and_told_in_full(runs: RunHome) -> None:
         assert order() == ["Gemm0", "Conv1", "Relu0", "Conv0"]
         await press(pilot, "s", "s", "s")
         assert order() == ["Conv0", "Relu0", "Conv1", "Gemm0"]
-        await press(pilot, "g")
+        await press(pilot, "b")
         assert "7.00 us" in line_with(pilot, "70.0 %")
         assert "Conv0" not in line_with(pilot, "70.0 %")
         await press(pilot, QUICK_TAB)
@@ -199,17 +199,32 @@ def test_a_log_is_read_and_searched(runs: RunHome) -> None:
         assert view.found is not None
         await press(pilot, "n")
         await until(pilot, lambda: "line 250 " in shown(pilot))
+        await until(pilot, lambda: '"LINE 25" 2 of 11' in shown(pilot))
         await press(pilot, "N")
+        assert '"LINE 25" 1 of 11' in shown(pilot)
+        await press(pilot, "escape")
+        assert "LINE 25" not in shown(pilot)
+        assert view.found is None
         await press(pilot, "slash")
         pilot.app.focused.value = "[nothing] like it"
         await press(pilot, "enter")
-        await until(pilot, lambda: view.found is None)
+        await until(pilot, lambda: 'nothing holds "[nothing] like it"' in shown(pilot))
+        log.write_text("a " * 60 + "the end of it\n")
+        await press(pilot, "f5")
+        assert "the end of it" not in shown(pilot)
+        await press(pilot, "w")
+        assert "the end of it" in shown(pilot)
+        await press(pilot, "w", *["right"] * 3)
+        assert "the end of it" in shown(pilot)
+        await press(pilot, "home")
         log.write_text("\x1b[31mnew\x1b[0m [b]text\n")
         await press(pilot, "f5")
         await until(pilot, lambda: "new [b]text" in shown(pilot))
         log.write_text("")
         await press(pilot, "f5")
         await until(pilot, lambda: "said nothing" in shown(pilot))
+        await press(pilot, "escape")
+        assert pilot.app.screen.name_of_section == "runs"
 
     drive(look)
 

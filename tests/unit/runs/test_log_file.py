@@ -43,6 +43,17 @@ def test_a_text_is_found_both_ways_whatever_its_capitals(log: LogFile) -> None:
     assert log.find("line 999", 0, stop=lambda: True) is None
 
 
+def test_all_lines_that_hold_a_text_are_counted(log: LogFile) -> None:
+    places = log.places("LINE 55", 100)
+    assert [log.after(place, 1)[0].text for place in places] == [
+        "line 55",
+        *(f"line 55{i}" for i in range(10)),
+    ]
+    assert log.places("line", 7) == [line.begin for line in log.after(0, 7)]
+    assert log.places("nothing like it", 9) == log.places("", 9) == []
+    assert log.places("line", 9, stop=lambda: True) == []
+
+
 def test_a_log_of_a_gigabyte_is_read_where_it_is_looked_at(tmp_path: Path) -> None:
     path = tmp_path / "big.log"
     with path.open("wb") as stream:

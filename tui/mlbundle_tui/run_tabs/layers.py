@@ -62,7 +62,7 @@ _RISING = {"name", "order"}
 
 
 class LayersTab(RunTab):
-    """The layers of a query; grouped by type with `g`."""
+    """The layers of a query; grouped by type with `b`."""
 
     key, title = "layers", "Layers"
     DEFAULT_CSS = """
@@ -71,7 +71,7 @@ class LayersTab(RunTab):
     """
     BINDINGS: ClassVar = [
         Binding("s", "sort", "Sort", id="layers.sort"),
-        Binding("g", "group", "By type", id="layers.group"),
+        Binding("b", "group", "By type", id="layers.group"),
     ]
 
     def __init__(self, run: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
@@ -14,12 +15,14 @@ from mlbundle.errors import MlbundleError, ReferenceNotFound
 from mlbundle.runs.folder import WORKER_LOG
 from mlbundle.runs.log_file import LogFile
 from mlbundle.wording import units
-from mlbundle_tui.run_tabs.base import RunTab
+from mlbundle_tui.run_tabs.base import READING, RunTab
 from mlbundle_tui.screens.dialogs import show_error
 from mlbundle_tui.widgets.log_view import LogView
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
+
+_MOST_COUNTED = 10_000
 
 
 class LogsTab(RunTab):
@@ -34,16 +37,21 @@ class LogsTab(RunTab):
         Binding("slash", "search", "Search", id="logs.search"),
         Binding("n", "next", "Next", id="logs.next"),
         Binding("N", "previous", "Previous", show=False, id="logs.previous"),
+        Binding("escape", "clear", "Clear search", id="logs.clear"),
     ]
 
     def __init__(self, run: Any) -> None:
         super().__init__(run)
         self._log = LogFile(run.folder / WORKER_LOG)
         self._wanted = ""
+        # Where all lines begin that hold it; None until that is known.
+        self._places: list[int] | None = None
+        # What was looked for last, where nothing holds it.
+        self._missing = ""
 
     def inside(self) -> ComposeResult:
         """Yield where one is, the search, and the log."""
-        yield Static("", id="head", classes="-line", markup=False)
+        yield Static(READING, id="head", classes="-line", markup=False)
         yield Input(placeholder="search, enter finds the next one", compact=True)
         yield LogView(self._log)
 
@@ -73,23 +81,57 @@ class LogsTab(RunTab):
         view = self.query_one(LogView)
         size = self._log.size_bytes()
         share = 100 * view.lines[-1].end / size if view.lines and size else 100
-        looked = f'  "{self._wanted}"' if self._wanted else ""
-        text = f"{units.size(size)}  {share:.0f} %{looked}  {self._log.path}"
+        text = f"{units.size(size)}  {share:.0f} %{self._looked(view.found)}  {self._log.path}"
         self.query_one("#head", Static).update(Text(text, no_wrap=True, overflow="ellipsis"), layout=False)
+
+    def _looked(self, place: int | None) -> str:
+        """Return what is looked for, and which of how many lines with it was found last."""
+        if not self._wanted:
+            return f'  nothing holds "{self._missing}"' if self._missing else ""
+        if self._places is None or place is None:
+            return f'  "{self._wanted}" …'
+        more = " or more" if len(self._places) == _MOST_COUNTED else ""
+        number = bisect_right(self._places, place)
+        which = f"{number:,} of {len(self._places):,}{more}"
+        return (
+            f'  "{self._wanted}" {which if number and self._places[number - 1] == place else "beyond them"}'
+        )
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Escape ends the search first, and the page when there is none."""
+        if action == "clear":
+            return bool(self._wanted) or self.query_one(Input).has_class("-shown")
+        return True if action not in {"next", "previous"} else bool(self._wanted)
+
+    def action_clear(self) -> None:
+        """Look for nothing any more."""
+        self._wanted, self._missing, self._places = "", "", None
+        self.query_one(LogView).found = None
+        self.query_one(Input).remove_class("-shown")
+        self.focus_inside()
+        self.query_one(LogView).refresh()
+        self.on_log_view_moved()
+        self.refresh_bindings()
 
     def action_search(self) -> None:
         """Enter what to look for."""
         box = self.query_one(Input)
         box.add_class("-shown")
         box.focus()
+        self.refresh_bindings()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Look for it from what is shown on."""
         event.stop()
-        self._wanted = event.value
+        if not event.value:
+            self.action_clear()
+            return
+        self._wanted, self._missing, self._places = event.value, "", None
         event.input.remove_class("-shown")
         self.focus_inside()
+        self.refresh_bindings()
         self.action_next()
+        self._count()
 
     def action_next(self) -> None:
         """Go to the next line that holds it, from the begin again after the last."""
@@ -122,11 +164,29 @@ class LogsTab(RunTab):
         if not worker.is_cancelled:
             self.app.call_from_thread(self._show_found, found)
 
+    @work(thread=True, exclusive=True, group="count")
+    def _count(self) -> None:
+        """Find all lines that hold it; in a big log that takes a while, so they are told when they are known."""
+        worker = get_current_worker()
+        try:
+            places = self._log.places(self._wanted, _MOST_COUNTED, stop=lambda: worker.is_cancelled)
+        except MlbundleError:  # told by who looked for the next one
+            return
+        if not worker.is_cancelled:
+            self.app.call_from_thread(self._show_count, places)
+
+    def _show_count(self, places: list[int]) -> None:
+        self._places = places
+        self.on_log_view_moved()
+
     def _show_found(self, found: int | None) -> None:
         view = self.query_one(LogView)
         view.found = found
         if found is None:
-            self.notify(f"nothing holds {self._wanted!r}", markup=False)
+            missing = self._wanted
+            self.action_clear()
+            self._missing = missing
+            self.on_log_view_moved()
             return
         if any(line.begin == found for line in view.lines):
             view.refresh()
