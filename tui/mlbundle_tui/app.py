@@ -13,15 +13,17 @@ from mlbundle.errors import MlbundleError, StorageFailed, internal_error
 from mlbundle.files import check_writable
 from mlbundle_tui.background import in_background
 from mlbundle_tui.run_watch import RunWatch
+from mlbundle_tui.harmless import Harmless
 from mlbundle_tui.screens.base import Section
 from mlbundle_tui.themes import DARK, LIGHT, THEMES
 from mlbundle_tui.widgets.section_bar import SectionBar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from textual.app import SystemCommand
     from textual.events import DescendantFocus
+    from textual.filter import LineFilter
     from textual.screen import Screen
     from textual.timer import Timer
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from mlbundle_tui.context import Context
 
 _REPAINT_S = 0.3
+_HARMLESS = Harmless()
 SECTIONS = ("bundles", "run", "runs", "compare", "machine")
 
 
@@ -96,11 +99,13 @@ class MlbundleApp(App[None]):
         try:
             await in_background(check_writable, folder)
         except StorageFailed as error:
-            self.problem = (
-                f"the data folder can't be written ({error.message}): set MLBUNDLE_HOME; it is {folder}"
-            )
+            self.problem = f"the data folder can't be written: set MLBUNDLE_HOME ({folder}: {error.message})"
             if isinstance(self.screen, Section):
                 self.screen.query_one(SectionBar).look()
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Return what every line goes through before it is drawn."""
+        return [*super().get_line_filters(), _HARMLESS]
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         """Let no cursor blink."""
@@ -115,7 +120,16 @@ class MlbundleApp(App[None]):
         if name == "run" and isinstance(self.screen, Section):
             self.screen.offer()
         self.switch_mode(name)
-        # Sections that follow one another faster than they are drawn leave the last one undrawn.
+        self._draw_soon()
+
+    def push_screen(self, *arguments: Any, **named: Any) -> Any:
+        """Put a screen above the one that is shown."""
+        answer = super().push_screen(*arguments, **named)
+        self._draw_soon()
+        return answer
+
+    def _draw_soon(self) -> None:
+        # Screens that follow one another faster than they are drawn leave the last one undrawn, though it has the keys.
         if self._repaint is not None:
             self._repaint.stop()
         self._repaint = self.set_timer(_REPAINT_S, self._draw_whole)

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 from textual import work
+from textual.compose import compose
 from textual.containers import Vertical
 from textual.widgets import Static
 from textual.worker import get_current_worker
 
-from mlbundle.errors import MlbundleError
+from mlbundle.errors import IntegrityError, MlbundleError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from textual.app import ComposeResult
 
     from mlbundle_tui.context import Context
+
+ODD = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""What comes of a record that somebody edited or that another program wrote: anything may lack or be something else."""
 
 READING = "reading …"
 """What stands where something will be shown in a moment."""
@@ -37,6 +41,11 @@ class ShownRun:
     def folder(self) -> Path:
         """Where its files are."""
         return self.context.settings.runs_dir / self.run_id
+
+    def odd(self, error: Exception) -> MlbundleError:
+        """Return in words that the record, or what was measured, is not as it should be."""
+        message = f"this can't be shown: the run's files are not as mlbundle writes them ({error!r:.200})"
+        return IntegrityError(message, where=str(self.folder), hint="y shows the record as it is")
 
 
 class RunTab(Vertical):
@@ -57,10 +66,14 @@ class RunTab(Vertical):
     def __init__(self, run: ShownRun) -> None:
         super().__init__(id=f"tab-{self.key}")
         self.run = run
+        self._problem: MlbundleError | None = None
 
     def compose(self) -> ComposeResult:
         """Yield what the tab holds, and what stands there while it holds nothing."""
-        yield from self.inside()
+        try:
+            yield from compose(self, self.inside())
+        except ODD as error:
+            self._problem = self.run.odd(error)
         yield Static("", classes="nothing", markup=False)
 
     def inside(self) -> ComposeResult:
@@ -69,7 +82,10 @@ class RunTab(Vertical):
 
     def on_mount(self) -> None:
         """Begin to read."""
-        self.load()
+        if self._problem is not None:
+            self.show_nothing(self._problem)
+        else:
+            self.load()
 
     @work(thread=True, exclusive=True)
     def load(self) -> None:
@@ -78,6 +94,8 @@ class RunTab(Vertical):
             found = self.read()
         except MlbundleError as error:
             self._hand_over(self.show_nothing, error)
+        except ODD as error:
+            self._hand_over(self.show_nothing, self.run.odd(error))
         else:
             self._hand_over(self._show, found)
 
@@ -111,7 +129,10 @@ class RunTab(Vertical):
 
     def _show(self, found: Any) -> None:
         self.remove_class("-nothing")
-        self.show(found)
+        try:
+            self.show(found)
+        except ODD as error:
+            self.show_nothing(self.run.odd(error))
 
     def _hand_over(self, call: Callable[[Any], None], found: Any) -> None:
         if not get_current_worker().is_cancelled:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
@@ -14,8 +15,9 @@ from textual.widgets import Static, TabbedContent, TabPane
 from textual.worker import get_current_worker
 
 from mlbundle.errors import MlbundleError, ToolMissing
+from mlbundle.manifest.problems import printable
 from mlbundle_tui import record_words
-from mlbundle_tui.run_tabs.base import READING, RunTab, ShownRun
+from mlbundle_tui.run_tabs.base import ODD, READING, RunTab, ShownRun
 from mlbundle_tui.run_tabs.counters import CountersTab
 from mlbundle_tui.run_tabs.environment import EnvironmentTab
 from mlbundle_tui.run_tabs.files import FilesTab
@@ -91,12 +93,8 @@ class RunPage(Section):
 
     async def _show(self, record: dict[str, Any]) -> None:
         self.run = ShownRun(self.context, self.run_id, record)
-        word, _, _ = record_words.verdict(record)
-        bundle, framework = record["bundle"], record["framework"]
-        named = f"{bundle['name']}:{bundle['version']}  {framework['name']} {framework['version']}"
-        title = Text(f"{word}  {named}  {record['scenario']['name']}  ", no_wrap=True, overflow="ellipsis")
-        title.append(self.run_id, style="dim not bold")
-        self.query_one("#title", Static).update(title)
+        with suppress(*ODD):  # the tabs say what is wrong
+            self.query_one("#title", Static).update(_title(self.run_id, record))
         tabs = self.query_one(TabbedContent)
         if tabs.active == self._first_tab:
             await self._fill(self._first_tab)
@@ -123,7 +121,7 @@ class RunPage(Section):
             pane = self.query_one(f"#{key}", TabPane)
             await pane.mount(kind(self.run))
             await pane.query_children(".empty").remove()
-        if self.tab is not None and self.is_current:
+        if self.tab is not None and self.is_current and not self.tab.has_class("-nothing"):
             self.tab.focus_inside()
         self.show_command()
         self.refresh_bindings()
@@ -182,3 +180,14 @@ class RunPage(Section):
                     f"{command[0]} can't be started: {error.strerror}", hint="set EDITOR to another one"
                 ),
             )
+
+
+def _title(run_id: str, record: dict[str, Any]) -> Text:
+    word, _, _ = record_words.verdict(record)
+    bundle, framework = record["bundle"], record["framework"]
+    named = f"{bundle['name']}:{bundle['version']}  {framework['name']} {framework['version']}"
+    title = Text(
+        printable(f"{word}  {named}  {record['scenario']['name']}  "), no_wrap=True, overflow="ellipsis"
+    )
+    title.append(run_id, style="dim not bold")
+    return title

@@ -1,0 +1,199 @@
+"""What others do to the UI: damaged records, logs without end, names that are commands, files that vanish."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import tracemalloc
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+import pytest
+from run_homes import NARROW, WIDE, RunHome, drive, press, settled, shown, until
+
+from mlbundle.config import load_settings
+from mlbundle.runs.execute import DATABASE
+
+TABS = 8
+COMMAND = "\x1b]0;owned\x07\x1b[2J\x1b[31m\x9b5n\x00\x7f\r\n\t"
+WILD = "".join(
+    (
+        COMMAND,
+        "عربي " * 60,
+        "名" * 100,
+        "👩‍👩‍👧‍👦" * 20,
+        "e\u0301\u0302\u0303" * 30,
+        "\u202e\u2066 [red][/] \\[ {x}",
+    )
+)
+
+
+@pytest.fixture
+def runs(home: Path) -> RunHome:
+    return RunHome(home)
+
+
+def check_harmless(pilot: Any) -> None:
+    """Nothing on the screen is obeyed by a terminal, and every row is as wide as the screen."""
+    width, _ = pilot.app.size
+    for strip in pilot.app.screen._compositor.render_strips():
+        text = "".join(segment.text for segment in strip)
+        assert not [c for c in text if unicodedata.category(c) == "Cc"], repr(text)
+        assert strip.cell_length == width
+
+
+async def tour(pilot: Any) -> None:
+    """Open the run under the cursor, go through its tabs, and come back."""
+    await press(pilot, "enter")
+    for _ in range(TABS):
+        check_harmless(pilot)
+        await press(pilot, "right_square_bracket")
+    await press(pilot, "escape")
+    check_harmless(pilot)
+
+
+def wild_run(runs: RunHome) -> str:
+    run_id = runs.add(WILD, scenario={"name": WILD}, framework={"name": WILD, "version": WILD, "variant": WILD},
+                      status="failed", error={"schema": "mlbundle/error/v1", "reference": "worker-failed", "message": WILD, "where": WILD, "context": [WILD], "hint": WILD, "exit_code": 4})  # fmt: skip
+    folder = runs.folder / run_id
+    (folder / "worker.log").write_bytes((WILD + "\n").encode() * 200 + b"\xff\xfe\x80" * 500)
+    event = {"v": 1, "seq": 0, "t_ns": 1, "source": "host", "type": "log", "level": "info", "message": WILD}
+    (folder / "events.jsonl").write_text(json.dumps(event) + "\n")
+    return run_id
+
+
+@pytest.mark.parametrize("size", [NARROW, WIDE])
+def test_names_and_lines_are_shown_and_not_obeyed(runs: RunHome, size: tuple[int, int]) -> None:
+    wild_run(runs)
+
+    async def steps(pilot: Any) -> None:
+        check_harmless(pilot)
+        await tour(pilot)
+        await press(pilot, "slash")
+        pilot.app.focused.value = WILD
+        await settled(pilot)
+        check_harmless(pilot)
+
+    drive(steps, size=size)
+
+
+def odd(**changes: Any) -> dict[str, Any]:
+    return changes
+
+
+ODD: dict[str, dict[str, Any]] = {
+    "nan": odd(latency_ns={"p50": float("nan"), "p99": float("inf"), "trimmed_mean": -float("inf")}),
+    "huge": odd(latency_ns={"p50": 10**400, "p99": 1e308, "min": -1, "max": 10**30}, throughput_per_s=1e308),
+    "texts": odd(latency_ns="fast", throughput_per_s="very", accuracy=[]),
+    "nothing": odd(latency_ns=None, throughput_per_s=None),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_record_that_somebody_edited(runs: RunHome, name: str) -> None:
+    run_id = runs.add("good")
+    path = runs.folder / run_id / "record.json"
+    record = json.loads(path.read_text())
+    record["result"] |= ODD[name]
+    path.write_text(json.dumps(record))
+    runs.add("other")
+
+    async def steps(pilot: Any) -> None:
+        await press(pilot, "end")
+        await tour(pilot)
+        await press(pilot, "space", "up", "space", "m")
+        await settled(pilot)
+        check_harmless(pilot)
+
+    drive(steps, size=WIDE)
+
+
+@pytest.mark.parametrize("kept", [("run_id", "started_at", "status"), ("schema",), ()])
+def test_a_record_that_lacks_nearly_everything(runs: RunHome, kept: tuple[str, ...]) -> None:
+    run_id = runs.add("whole")
+    path = runs.folder / run_id / "record.json"
+
+    async def steps(pilot: Any) -> None:
+        # It was taken in while it was whole.
+        record = json.loads(path.read_text())
+        path.write_text(json.dumps({name: record[name] for name in kept if name in record}))
+        await tour(pilot)
+
+    drive(steps, size=WIDE)
+
+
+def test_a_run_whose_folder_goes_while_it_is_shown(runs: RunHome) -> None:
+    run_id = runs.add("gone")
+
+    async def steps(pilot: Any) -> None:
+        await press(pilot, "enter")
+        shutil.rmtree(runs.folder / run_id)
+        for _ in range(TABS):
+            await press(pilot, "right_square_bracket")
+        check_harmless(pilot)
+        await press(pilot, "f5")
+        await until(pilot, lambda: bool(pilot.app.screen_stack))
+
+    drive(steps, size=WIDE)
+
+
+def test_the_index_is_damaged_replaced_and_removed_while_it_is_shown(runs: RunHome) -> None:
+    runs.add("kept")
+    index = load_settings().data_dir / DATABASE
+
+    def without_wal() -> None:
+        for path in index.parent.glob(f"{DATABASE}-*"):
+            path.unlink()
+
+    async def steps(pilot: Any) -> None:
+        without_wal()
+        index.write_bytes(b"this is no database" * 1000)
+        await pilot.press("f5")
+        await until(pilot, lambda: "move the file away" in shown(pilot))
+        index.unlink()
+        await press(pilot, "escape", "f5")
+        assert "kept" in shown(pilot)
+
+    drive(steps)
+
+
+def test_the_data_folder_goes_while_all_is_open(runs: RunHome) -> None:
+    runs.add("gone")
+
+    async def steps(pilot: Any) -> None:
+        shutil.rmtree(load_settings().data_dir)
+        await press(pilot, "f5")
+        await press(pilot, "enter")
+        await press(pilot, "escape", "escape")
+        for key in "2431":
+            await press(pilot, key)
+            await pilot.press("f5")
+        assert pilot.app.is_running
+
+    drive(steps)
+
+
+def test_a_log_of_a_gigabyte_takes_no_memory(runs: RunHome) -> None:
+    run_id = runs.add("talks")
+    path = runs.folder / run_id / "worker.log"
+    with path.open("wb") as stream:
+        stream.write(b"the first line\n")
+        os.ftruncate(stream.fileno(), 1 << 30)
+        stream.seek(0, 2)
+        stream.write(b"\nneedle\nthe last line\n")
+
+    async def steps(pilot: Any) -> None:
+        tracemalloc.start()
+        await press(pilot, "l")
+        assert "the last line" in shown(pilot)
+        await press(pilot, "home")
+        assert "the first line" in shown(pilot)
+        await press(pilot, "end", "pageup", "pagedown")
+        assert "the last line" in shown(pilot)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 32 << 20
+
+    drive(steps)
