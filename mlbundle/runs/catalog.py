@@ -283,7 +283,8 @@ def _state(runs_dir: Path) -> tuple[str, int] | None:
 def _take_in(folder: Path, database: RunDatabase) -> bool:
     """Add the row of a run; whether it has one now."""
     record = read_record(folder)
-    with suppress(KeyError, TypeError, AttributeError):  # a document of somebody else's
+    # A document of somebody else's: members lack, or are other things, or numbers that no column holds.
+    with suppress(LookupError, TypeError, ValueError, AttributeError, ArithmeticError):
         if record is not None:
             database.add(record)
             return True
