@@ -67,6 +67,14 @@ def search_runs(
     return RunPage(rows, offset, total)
 
 
+def runs_by_id(settings: Settings, run_ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows of some runs by their whole ids, in that order, as the index knows them now.
+
+    What it does not know is left out. Raises StorageFailed.
+    """
+    return RunDatabase(settings.data_dir / DATABASE).rows_of(run_ids)
+
+
 def refresh_runs(settings: Settings) -> None:
     """Take in the finished runs that the index does not know yet. Raises StorageFailed."""
     _database(settings)

@@ -125,7 +125,9 @@ def order_by(sort: str, *, descending: bool) -> str:
     direction = "DESC" if descending else "ASC"
     if column == "run_id":
         return f"run_id {direction}"
-    return f"{column} IS NULL, {column} COLLATE NOCASE {direction}, run_id DESC"
+    # Latencies and rates are not compared with one another.
+    unit = "headline_unit, " if sort == "headline" else ""
+    return f"{column} IS NULL, {unit}{column} COLLATE NOCASE {direction}, run_id DESC"
 
 
 def _places(name: str, value: str) -> tuple[str, ...]:

@@ -9,9 +9,12 @@ import sys
 from pathlib import Path
 
 import pytest
+import tui_pilot
 from mlbundle_tui.marks import marked_runs
 from mlbundle_tui.run_pages import PAGE
 from run_homes import GOLDEN, NARROW, WIDE, RunHome, drive, enter_text, line_with, press, shown, until
+
+from mlbundle.runs.catalog import remove_run
 
 
 @pytest.fixture
@@ -148,11 +151,13 @@ def test_removing_asks_first_and_takes_what_is_marked(runs: RunHome) -> None:
 
     async def look(pilot) -> None:
         await press(pilot, "d")
-        await until(pilot, lambda: f"Remove run {second} for good?" in shown(pilot))
+        await until(pilot, lambda: "Remove this run for good?" in shown(pilot))
+        assert "second:1.0.0, 11-21 08:57, 10.0 us trimmed mean, completed" in shown(pilot)
+        assert second in shown(pilot)
         await press(pilot, "n")
         assert (runs.folder / second).is_dir()
         await press(pilot, "space", "space", "d")
-        await until(pilot, lambda: "Remove 2 runs for good?" in shown(pilot))
+        await until(pilot, lambda: "Remove the 2 marked runs for good?" in shown(pilot))
         await press(pilot, "y")
         await until(pilot, lambda: "1 run " in shown(pilot))
         assert sorted(path.name for path in runs.folder.iterdir()) == [keep]
@@ -202,6 +207,76 @@ def test_runs_that_go_on_stand_first_and_end_by_themselves(runs: RunHome) -> Non
     with (going / "owner.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         drive(look)
+
+
+def test_runs_that_others_start_end_and_remove_are_seen_by_themselves(
+    runs: RunHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mlbundle_tui.run_watch.EACH_S", 0.02)
+    made = [runs.add(f"m{number}") for number in range(3)]
+
+    async def look(pilot) -> None:
+        def on() -> str:
+            return str(pilot.app.screen.run["model"])
+
+        assert on() == "m2"
+        runs.add("newer")
+        await until(pilot, lambda: "newer" in rows(pilot)[0])
+        assert on() == "newer"  # who stands on top sees the newest
+        await press(pilot, "down", "down")
+        assert on() == "m1"
+        going = runs.folder / "20261121T085900Z-aaaaaa"
+        going.mkdir()
+        with (going / "owner.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            await until(pilot, lambda: "5 runs, 1 going on" in shown(pilot))
+            assert on() == "m1"
+            await press(pilot, "4")
+            assert "▶ 1 run goes on" in shown(pilot).splitlines()[0]
+            (going / "record.json").write_text(json.dumps(GOLDEN | {"run_id": going.name}))
+            await until(pilot, lambda: "goes on" not in shown(pilot))
+        await press(pilot, "3")
+        await until(pilot, lambda: "5 runs ·" in shown(pilot))
+        remove_run(pilot.app.context.settings, made[2])
+        await until(pilot, lambda: "4 runs ·" in shown(pilot))
+        assert on() == "m1"
+
+    drive(look)
+
+
+def test_why_a_run_does_not_count_stands_beside_it(runs: RunHome) -> None:
+    runs.add("fine")
+    runs.add("wrong", validity={"valid": False, "reasons": ["too few queries"], "rules": []})
+    failed = {"reference": "run-failed", "message": "it broke", "hint": "mend it"}
+    runs.add("broken", status="failed", result=None, error=failed)
+
+    async def look(pilot) -> None:
+        await until(pilot, lambda: "[run-failed] it broke" in shown(pilot))
+        await press(pilot, "j")
+        await until(pilot, lambda: "too few queries" in shown(pilot))
+        await press(pilot, "G")
+        assert pilot.app.screen.run["model"] == "fine"
+        assert "too few" not in shown(pilot)
+        await press(pilot, "g")
+        assert "it broke" in shown(pilot)
+
+    drive(look, size=WIDE)
+
+
+def test_a_data_folder_that_can_not_be_written_is_told_and_keys_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("MLBUNDLE_HOME", "/proc/none")
+
+    async def look(pilot) -> None:
+        for section in ("bundles", "runs", "machine"):
+            assert pilot.app.screen.name_of_section == section
+            await until(pilot, lambda: "the data folder can't be written" in shown(pilot).splitlines()[1])
+            if section == "runs":
+                await until(pilot, lambda: "what to do" in "".join(shown(pilot).splitlines()[2:]))
+            await press(pilot, "3" if section == "bundles" else "5")
+
+    tui_pilot.drive(look)
 
 
 def test_thousands_of_runs_are_read_as_they_come_into_sight(runs: RunHome, home: Path) -> None:

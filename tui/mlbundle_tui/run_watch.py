@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from mlbundle_tui.background import in_background
 
@@ -29,7 +29,7 @@ class RunWatch:
     def _begin(self) -> None:
         if not self._looking:
             self._looking = True
-            self._app.run_worker(self._look, group="run-watch")
+            self._app.run_worker(cast("Any", self._look), group="run-watch")
 
     async def _look(self) -> None:
         from mlbundle.runs.changes import look_at_runs

@@ -45,9 +45,15 @@ def titled(column: str, *, descending: bool) -> list[Column]:
     ]  # fmt: skip
 
 
+def needs_reason(row: Mapping[str, Any]) -> bool:
+    """Return whether one wants to know why a run is what it is called."""
+    return run_rows.status_word(row) not in {"completed", "quick", *run_words.GOING}
+
+
 def cells(row: Mapping[str, Any], *, marked: bool) -> Sequence[Cell]:
-    """Return the cells of a run's row."""
-    invalid = run_rows.status_word(row) not in {"completed", "quick"}
+    """Return the cells of a run's row; numbers that do not count stand back."""
+    counts = not needs_reason(row)
+    plain = "" if counts else "dim"
     cold = row["scenario"] == "cold-start"  # starts are too few for a p99
     headline = run_words.headline_text(row)
     return (
@@ -57,20 +63,24 @@ def cells(row: Mapping[str, Any], *, marked: bool) -> Sequence[Cell]:
         run_words.model_text(row),
         run_words.form_text(row),
         row["scenario"] or "",
-        (headline, "dim" if invalid else "strong"),
+        (headline, "strong" if counts else "dim"),
         (row["headline"] or "", "dim"),
-        "" if cold else run_words.duration_text(row["p99_ns"]),
-        run_words.rate_text(row["throughput_per_s"]),
-        run_words.accuracy_text(row["accuracy"]),
+        ("" if cold else run_words.duration_text(row["p99_ns"]), plain),
+        (run_words.rate_text(row["throughput_per_s"]), plain),
+        (run_words.accuracy_text(row["accuracy"]), plain),
         (run_words.runtime_text(row), "dim"),
     )
 
 
-def preview(row: Mapping[str, Any], *, wide: bool) -> Text:
-    """Return what is known of a run from its row: a line each where there is room, else one after the other."""
+def preview(row: Mapping[str, Any], *, wide: bool, why: str = "") -> Text:
+    """Return what is known of a run from its row, and why it is invalid or failed.
+
+    A line each where there is room, else one after the other.
+    """
     word = run_words.status_cell(row)[0]
     text = Text(run_words.model_text(row), style="bold")
     text.append(f"\n{word}", style="bold")
+    text.append(f"\n{why}" if why else "", style="not bold")
     lines = [
         ("framework", run_words.form_text(row)),
         ("scenario", str(row["scenario"] or "")),
@@ -91,7 +101,22 @@ def preview(row: Mapping[str, Any], *, wide: bool) -> Text:
             text.append(value, style="not bold")
         return text
     text = Text(f"{run_words.model_text(row)}  {word}\n", style="bold")
+    text.append(f"{why}\n" if why else "", style="not bold")
     for name, value in shown:
         text.append(f"{name} ", style="dim not bold")
         text.append(f"{value}   ", style="not bold")
     return text
+
+
+def count_text(total: int, going: int) -> str:
+    """Return how many runs there are, those that go on among them."""
+    count = total + going
+    text = "1 run" if count == 1 else f"{count:,} runs"
+    return f"{text}, {going} going on" if going else text
+
+
+def run_line(row: Mapping[str, Any]) -> str:
+    """Return a run as people know it: `digits-cnn:1.0.0, 11-21 19:34, 13.8 us trimmed mean, invalid`."""
+    headline = run_rows.headline_text(row)
+    parts = [run_words.model_text(row), run_words.moment_text(row["started_at"]), headline]
+    return ", ".join(filter(None, [*parts, run_rows.status_word(row)]))

@@ -89,6 +89,17 @@ def test_sorting_puts_runs_without_a_value_last_both_ways(database: RunDatabase)
         assert sorted(ids(database, "", sort=sort)) == list("12345")
 
 
+def test_rates_and_latencies_are_not_sorted_among_each_other(database: RunDatabase) -> None:
+    database.add(record("6", result={"queries": 1, "peak": {"rate_per_s": 15.0}, "latency_ns": {}}))
+    assert ids(database, "", sort="headline", descending=False) == "241563"
+    assert ids(database, "", sort="headline", descending=True) == "514263"
+
+
+def test_rows_are_found_by_their_ids(database: RunDatabase) -> None:
+    assert [row["run_id"] for row in database.rows_of(["4", "none", "1"])] == ["4", "1"]
+    assert database.rows_of([]) == []
+
+
 def test_pages_follow_each_other_without_gaps(database: RunDatabase) -> None:
     pages = [database.page(parse_filter(""), offset=offset, limit=2) for offset in (0, 2, 4)]
     assert [[row["run_id"] for row in rows] for rows, _ in pages] == [["5", "4"], ["3", "2"], ["1"]]

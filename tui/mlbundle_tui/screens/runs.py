@@ -9,13 +9,16 @@ from textual import work
 from textual.binding import Binding
 
 from mlbundle.errors import MlbundleError
-from mlbundle_tui import run_words
+from mlbundle_tui import run_words, runs_text
+from mlbundle_tui.background import in_background
 from mlbundle_tui.marks import MOST_COMPARED, marked_runs
 from mlbundle_tui.screens.dialogs import confirm, show_error
 from mlbundle_tui.screens.runs_list import RunsList
 
 if TYPE_CHECKING:
     from mlbundle_tui.app import MlbundleApp
+
+_MOST_NAMED = 8
 
 
 class RunsSection(RunsList):
@@ -28,8 +31,8 @@ class RunsSection(RunsList):
         Binding("slash", "filter", "Filter", id="runs.filter"),
         Binding("s", "sort(1)", "Sort", id="runs.sort"),
         Binding("S", "sort(-1)", "Sort by the column before", show=False, id="runs.sort_back"),
-        Binding("o", "turn", "Other order", show=False, id="runs.turn"),
-        Binding("u", "unmark", "Unmark all", show=False, id="runs.unmark"),
+        Binding("o", "turn", "Other order", id="runs.turn"),
+        Binding("u", "unmark", "Unmark all", id="runs.unmark"),
         Binding("t", "trace", "Trace", id="runs.trace"),
         Binding("l", "open('logs')", "Logs", show=False, id="runs.logs"),
         Binding("y", "raw", "Record", show=False, id="runs.raw"),
@@ -58,6 +61,8 @@ class RunsSection(RunsList):
         """Hide what is not allowed, or means nothing for the run under the cursor."""
         if action == "remove":
             return not self.context.readonly
+        if action == "unmark":
+            return bool(marked_runs(self.app))
         if action == "stop":
             return self.context.may_run and bool(self.run) and self._is_going()
         return True
@@ -133,11 +138,17 @@ class RunsSection(RunsList):
     @work
     async def action_remove(self) -> None:
         """Ask, then remove the marked runs, or the one under the cursor."""
+        from mlbundle.runs.catalog import runs_by_id
+
         chosen = list(marked_runs(self.app)) or ([self.run["run_id"]] if self.run is not None else [])
         if not chosen:
             return
-        what = f"run {chosen[0]}" if len(chosen) == 1 else f"{len(chosen)} runs"
-        detail = "\n".join(chosen[:12]) + (f"\nand {len(chosen) - 12} more" if len(chosen) > 12 else "")
+        rows = await in_background(runs_by_id, self.context.settings, chosen[:_MOST_NAMED])
+        marked = "the marked run" if marked_runs(self.app) else "this run"
+        what = marked if len(chosen) == 1 else f"the {len(chosen)} marked runs"
+        lines = [f"{runs_text.run_line(row)}\n  {row['run_id']}" for row in rows]
+        more = len(chosen) - len(rows)
+        detail = "\n".join([*lines, *([f"and {more} more"] if more else [])])
         if await confirm(self.app, f"Remove {what} for good?", detail=detail, yes="Remove"):
             self._remove(chosen)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
@@ -66,6 +65,7 @@ class RunsList(Section):
         self._reasons: dict[str, str] = {}
         self._offered = (False, False)
         self._typing: Timer | None = None
+        self._resting: Timer | None = None
 
     def body(self) -> ComposeResult:
         """Yield filter, table and what is known of the run under the cursor."""
@@ -273,11 +273,13 @@ class RunsList(Section):
 
     def _show_preview(self, row: dict[str, Any] | None) -> None:
         preview = Text()
+        if self._resting is not None:
+            self._resting.stop()
         if row is not None:
             why = self._reasons.get(row["run_id"])
             preview = runs_text.preview(row, wide=self.has_class("-wide"), why=why or "")
             if why is None and runs_text.needs_reason(row):
-                self._find_reason(row["run_id"])
+                self._resting = self.set_timer(_RESTING_S, lambda: self._find_reason(row["run_id"]))
         self.query_one("#preview", Static).update(preview, layout=False)
 
     @work(thread=True, exclusive=True, group="runs-why")
@@ -286,15 +288,11 @@ class RunsList(Section):
         from mlbundle.runs.catalog import run_record
         from mlbundle_tui.record_words import verdict
 
-        worker = get_current_worker()
-        time.sleep(_RESTING_S)
-        if worker.is_cancelled:
-            return
         try:
             why = verdict(run_record(self.context.settings, run_id))[2]
         except (MlbundleError, KeyError, TypeError):  # gone meanwhile, or written by another program
             why = []
-        if not worker.is_cancelled:
+        if not get_current_worker().is_cancelled:
             self.app.call_from_thread(self._take_reason, run_id, "\n".join(why[:1]))
 
     def _take_reason(self, run_id: str, why: str) -> None:

@@ -67,8 +67,8 @@ class RowTable(ScrollView, can_focus=True):
         Binding("down,j", "move(1)", "Down", show=False, id="table.down"),
         Binding("pageup", "move_page(-1)", "Page up", show=False, id="table.page_up"),
         Binding("pagedown", "move_page(1)", "Page down", show=False, id="table.page_down"),
-        Binding("home", "move_to_end(-1)", "First", show=False, id="table.first"),
-        Binding("end", "move_to_end(1)", "Last", show=False, id="table.last"),
+        Binding("home,g", "move_to_end(-1)", "First", show=False, id="table.first"),
+        Binding("end,G", "move_to_end(1)", "Last", show=False, id="table.last"),
         Binding("enter", "select", "Open", id="table.select"),
     ]
 
@@ -136,12 +136,23 @@ class RowTable(ScrollView, can_focus=True):
         self.refresh()
 
     def set_source(
-        self, count: int, row: Callable[[int], Sequence[Cell] | None], *, cursor: int | None = None
+        self,
+        count: int,
+        row: Callable[[int], Sequence[Cell] | None],
+        *,
+        cursor: int | None = None,
+        still: bool = False,
     ) -> None:
-        """Take rows from a function: the cells of a row by its number, None while it is not there yet."""
+        """Take rows from a function: the cells of a row by its number, None while it is not there yet.
+
+        `still` moves the rows with the cursor, whose row stays on the line of the screen that it is on.
+        """
         self._count, self._row = count, row
+        line = self.cursor - self.first_in_sight()
         self._update_size()
         self.cursor = self.validate_cursor(self.cursor if cursor is None else cursor)
+        if still and cursor:
+            self.scroll_to(y=max(0, self.cursor - line), animate=False, immediate=True)
         self._keep_in_sight()
         self.refresh()
 

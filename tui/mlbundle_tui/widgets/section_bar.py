@@ -15,7 +15,7 @@ class SectionBar(Widget):
     """One line; a second one while there is a problem that concerns all sections."""
 
     DEFAULT_CSS: ClassVar[str] = """
-    SectionBar { height: 1; }
+    SectionBar { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
     SectionBar.-problem { height: 2; }
     """
 
