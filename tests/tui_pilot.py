@@ -26,6 +26,7 @@ from mlbundle.config import load_settings
 _PATIENCE_S = 60.0
 _LOOK_S = 0.004
 _STILL = 2
+_RESTS = 2
 Steps = Callable[[Pilot[None]], Awaitable[Any]]
 
 
@@ -135,16 +136,17 @@ async def quiet(pilot: Pilot[Any]) -> None:
 
 async def settled(pilot: Pilot[Any], apart: frozenset[str] = frozenset()) -> None:
     """Wait until no worker works (but those named in `apart`), no timer that fires once is due, and draw what there is."""
-    deadline = time.monotonic() + _PATIENCE_S
-    while True:
+    deadline, rests = time.monotonic() + _PATIENCE_S, 0
+    # Looked at again a moment later: an answer of a thread can be on its way.
+    while rests < _RESTS and pilot.app._exception is None:
         await quiet(pilot)
         working = [w for w in pilot.app.workers if not w.is_finished and w.name not in apart]
-        if pilot.app._exception is not None or not (working or _waits(pilot.app)):
-            _refresh(pilot.app.screen)
-            return
+        rests = 0 if working or _waits(pilot.app) else rests + 1
         if time.monotonic() > deadline:
             raise AssertionError(f"it does not come to rest: {working}; it shows\n{text_of(pilot.app)}")
         await asyncio.sleep(_LOOK_S)
+    await quiet(pilot)
+    _refresh(pilot.app.screen)
 
 
 def _to_draw(app: MlbundleApp | Any) -> bool:
