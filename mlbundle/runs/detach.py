@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import deque
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from mlbundle.errors import MlbundleError, RunFailed, error_of_document, internal_error
+from mlbundle.errors import Interrupted, MlbundleError, RunFailed, error_of_document, internal_error
 from mlbundle.runs.execute import Execution
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from mlbundle.runs.plan import RunPlan
 
 _TAIL_LINES = 12
+_LOOK_S = 0.5
 _DESCRIPTORS = Path("/dev/fd")
 
 
@@ -57,10 +59,15 @@ def start_detached(plan: RunPlan, settings: Settings) -> str:
     return str(document["run_id"])
 
 
-def start_by_command(arguments: Sequence[str], report: Callable[[str], None] = lambda _line: None) -> str:
+def start_by_command(
+    arguments: Sequence[str],
+    report: Callable[[str], None] = lambda _line: None,
+    stop: threading.Event | None = None,
+) -> str:
     """Start what `mlbundle run ARGUMENTS` says, detached; returns the run's id. For a process that has threads.
 
-    Waits while the run is planned; `report` hears what the command says of it. Raises the command's own error.
+    Waits while the run is planned; `report` hears what the command says of it, `stop` ends that. Raises the command's
+    own error, Interrupted when it was stopped.
     """
     with tempfile.TemporaryFile() as out:
         with subprocess.Popen(
@@ -74,9 +81,13 @@ def start_by_command(arguments: Sequence[str], report: Callable[[str], None] = l
             start_new_session=True,  # a terminal's Ctrl-C is for us
         ) as process:
             assert process.stderr is not None
+            if stop is not None:
+                threading.Thread(target=_stop, args=(process, stop), name="stop", daemon=True).start()
             said = deque((_say(line.rstrip("\n"), report) for line in process.stderr), maxlen=_TAIL_LINES)
         out.seek(0)
         text = out.read()
+    if process.returncode and stop is not None and stop.is_set():
+        raise Interrupted("stopped before the run had begun")
     try:
         document: dict[str, Any] = json.loads(text)
         return str(document["run_id"]) if process.returncode == 0 else _raise(document)
@@ -84,6 +95,14 @@ def start_by_command(arguments: Sequence[str], report: Callable[[str], None] = l
         raise RunFailed(
             f"`mlbundle run` ended with status {process.returncode} and told nothing", context=list(said)
         ) from None
+
+
+def _stop(process: subprocess.Popen[str], stop: threading.Event) -> None:
+    """Tell a command to end when it is to stop; wait for either."""
+    while process.poll() is None:
+        if stop.wait(_LOOK_S):
+            process.terminate()
+            return
 
 
 def _say(line: str, report: Callable[[str], None]) -> str:

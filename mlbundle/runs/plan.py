@@ -104,7 +104,8 @@ def make_plan(
     evaluated = _evaluated(bundle, options, settings)
     planned_ns = time.monotonic_ns()
     placement = place(options, settings, evaluated, report)
-    phases = (("plan", begun_ns, planned_ns), ("image", planned_ns, time.monotonic_ns()))
+    where = "environment" if placement.runtime.name == "process" else "image"
+    phases = (("plan", begun_ns, planned_ns), (where, planned_ns, time.monotonic_ns()))
     limits = Limits(
         memory_bytes=options.memory_bytes,
         pids=settings.pids,

@@ -29,7 +29,7 @@ MOST_WARNINGS = 100
 MOST_LINES = 2000
 State = Literal["to come", "under way", "done", "broken off"]
 # Phases that not every run has; one that has begun is shown in any case.
-_OPTIONAL = ("accuracy", "profile")
+_OPTIONAL = ("image", "environment", "accuracy", "profile")
 _SEEN_BY_PROFILERS = ("framework", "system", "full")
 
 
@@ -79,7 +79,7 @@ class _PhaseTimes:
 
 @dataclass
 class RunView:
-    """Takes the events of a run in order. Times are seconds since the first event.
+    """Takes the events of a run in order. Times are seconds since the earliest event.
 
     `expected` are the phases to come (see `expected_phases`). `over` is set by the last event, or by who knows that
     none will come. `lines` are those that nobody has taken yet.
@@ -110,13 +110,13 @@ class RunView:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds from the first event to the last."""
+        """Seconds from the earliest event to the latest."""
         return 0.0 if self.begin_ns is None else (self.last_ns - self.begin_ns) / 1e9
 
     def take(self, event: Event) -> None:
         """Take the next event."""
-        if self.begin_ns is None:
-            self.begin_ns = event.t_ns
+        # A run is planned before it has a folder to say so in: that comes first and is told later.
+        self.begin_ns = event.t_ns if self.begin_ns is None else min(self.begin_ns, event.t_ns)
         self.last_ns = max(self.last_ns, event.t_ns)
         if isinstance(event, Phase):
             self._take_phase(event)
@@ -225,6 +225,9 @@ def expected_phases(job: Mapping[str, Any]) -> list[str]:
     if not job:
         return list(PHASES)
     wanted = {
+        # The one of these that there was is told as soon as there is anything to see.
+        "image": False,
+        "environment": False,
         "accuracy": job.get("accuracy") is not None,
         "profile": job.get("trace_level") in _SEEN_BY_PROFILERS,
     }

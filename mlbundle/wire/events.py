@@ -13,6 +13,7 @@ from typing import Any, Callable, ClassVar, Mapping
 PHASES = (
     "plan",
     "image",
+    "environment",
     "create",
     "start",
     "load",
