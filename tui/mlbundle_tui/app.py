@@ -11,9 +11,10 @@ from textual.widgets import Input
 
 from mlbundle.errors import MlbundleError, StorageFailed, internal_error
 from mlbundle.files import check_writable
+from mlbundle_tui import colourless
 from mlbundle_tui.background import in_background
-from mlbundle_tui.run_watch import RunWatch
 from mlbundle_tui.harmless import Harmless
+from mlbundle_tui.run_watch import RunWatch
 from mlbundle_tui.screens.base import Section
 from mlbundle_tui.themes import DARK, LIGHT, THEMES
 from mlbundle_tui.widgets.section_bar import SectionBar
@@ -76,6 +77,12 @@ class MlbundleApp(App[None]):
         for own in (DARK, LIGHT):
             self.register_theme(own)
         self.theme = THEMES[theme or "dark"]
+        if colourless.wanted():
+            # In the terminal's own colours it could not be told what stands out.
+            self.theme = DARK.name
+            self._filters = colourless.without_colours(
+                self._filters, lambda: self.current_theme.background or "black"
+            )
         self._keys = dict(keys or {})
         self._made: set[str] = set()
         self._repaint: Timer | None = None
