@@ -75,7 +75,12 @@ class Run:
             self._open = False
             self.folder.__exit__(None, None, None)
 
-    def start(self, options: RunOptions, report: Callable[[str], None] = lambda _line: None) -> str:
+    def start(
+        self,
+        options: RunOptions,
+        report: Callable[[str], None] = lambda _line: None,
+        _stop: threading.Event | None = None,
+    ) -> str:
         raise AssertionError(options, report)
 
     def stop(self, run_id: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +22,7 @@ from textual.pilot import Pilot
 from tui_pilot import drive, press, text_of
 
 from mlbundle.config import Settings, load_settings
-from mlbundle.errors import EngineUnavailable, MlbundleError
+from mlbundle.errors import EngineUnavailable, Interrupted, MlbundleError
 from mlbundle.runs.folder import RunFolder
 from mlbundle.runs.plan import RunOptions
 from mlbundle.runs.queue import MACHINE_BUSY
@@ -35,14 +37,25 @@ class Launcher:
 
     settings: Settings
     error: MlbundleError | None = None
+    slow: bool = False
     started: list[RunOptions] = field(default_factory=list)
     stopped: list[str] = field(default_factory=list)
     folders: list[RunFolder] = field(default_factory=list)
     threads: set[str] = field(default_factory=set)
 
-    def start(self, options: RunOptions, report: Callable[[str], None] = lambda _line: None) -> str:
+    def start(
+        self,
+        options: RunOptions,
+        report: Callable[[str], None] = lambda _line: None,
+        stop: threading.Event | None = None,
+    ) -> str:
         self.threads.add(threading.current_thread().name)
         report("looking for an image")
+        if self.slow and stop is not None:
+            report("making the onnxruntime environment: 8 packages, once for each lock")
+            report("  (3/8) numpy 2.1.0")
+            assert stop.wait(60)
+            raise Interrupted("stopped before the run had begun")
         if self.error is not None:
             raise self.error
         self.started.append(options)
@@ -256,6 +269,32 @@ def test_what_keeps_a_run_from_beginning_is_shown(launcher: Launcher) -> None:
     shown = form(steps, launcher, "digits-cnn")
     assert "no engine [b]answers[/b]" in shown
     assert "start it" in shown
+
+
+def test_the_environment_is_a_stage_that_is_seen_and_stopped(launcher: Launcher) -> None:
+    launcher.slow = True
+
+    async def steps(pilot: Pilot[None]) -> tuple[str, str]:
+        await pilot.press("r")
+        await until(pilot, lambda: "numpy" in text_of(pilot.app))
+        shown = text_of(pilot.app)
+        await press(pilot, "x")
+        return shown, text_of(pilot.app)
+
+    shown, after = form(steps, launcher, "digits-cnn")
+    assert re.search(r"environment +█.* 25 % +numpy", shown)
+    assert "x Stop" in shown
+    assert "a run is being started" in shown
+    assert "nothing goes on" in after
+    assert launcher.started == []
+
+
+async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
+    """Wait for something while a worker goes on that only a key ends."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, text_of(pilot.app)
+        await pilot.pause(0.02)
 
 
 def test_runs_that_wait_say_their_place_and_can_be_stopped(launcher: Launcher) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from mlbundle.runs.asking import Ask, answer
 
 if TYPE_CHECKING:
+    import threading
     from pathlib import Path
 
     from mlbundle.config import Settings
@@ -21,8 +22,12 @@ if TYPE_CHECKING:
 class Launcher(Protocol):
     """Starts and stops runs; they go on whatever becomes of the UI."""
 
-    def start(self, options: RunOptions, report: Callable[[str], None] = ...) -> str:
-        """Start a run and return its id; `report` hears of what takes time before it begins. Raises MlbundleError.
+    def start(
+        self, options: RunOptions, report: Callable[[str], None] = ..., stop: threading.Event | None = ..., /
+    ) -> str:
+        """Start a run and return its id; `report` hears of what takes time before it begins, which `stop` ends.
+
+        Raises MlbundleError, Interrupted where it was stopped.
 
         Both methods wait: they are called beside the event loop.
         """

@@ -115,7 +115,12 @@ class ReplayLauncher:
         self._turn = threading.Lock()
         self._going: dict[str, tuple[threading.Thread, threading.Event]] = {}
 
-    def start(self, options: RunOptions, report: Callable[[str], None] = lambda _line: None) -> str:
+    def start(
+        self,
+        options: RunOptions,
+        report: Callable[[str], None] = lambda _line: None,
+        _stop: threading.Event | None = None,
+    ) -> str:
         """Let the recording that fits happen again, under a new id. Raises UsageError when there is none."""
         chosen = self.choose(options)
         report(f"a recording: run {chosen.folder.name} happens again")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from mlbundle_tui.affinity import on_all_cpus
 
 if TYPE_CHECKING:
+    import threading
     from collections.abc import Callable
 
     from mlbundle.config import Settings
@@ -19,8 +20,14 @@ class DetachedLauncher:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
-    def start(self, options: RunOptions, report: Callable[[str], None] = lambda _line: None) -> str:
-        """Start what `options.command` says and return the run's id; `report` hears how it is planned.
+    def start(
+        self,
+        options: RunOptions,
+        report: Callable[[str], None] = lambda _line: None,
+        stop: threading.Event | None = None,
+    ) -> str:
+        """Start what `options.command` says and return the run's id; `report` hears how it is planned,
+        which `stop` ends.
 
         Raises the command's own error.
         """
@@ -28,7 +35,7 @@ class DetachedLauncher:
 
         # What we start inherits the CPUs of this thread, and must not inherit that we keep off some.
         with on_all_cpus():
-            return start_by_command(options.command[2:], report)
+            return start_by_command(options.command[2:], report, stop)
 
     def stop(self, run_id: str) -> None:
         """Cancel a run that goes on or waits, and wait for its record. Raises what `stop_run` raises."""

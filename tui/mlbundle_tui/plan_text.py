@@ -13,6 +13,7 @@ from mlbundle.runs.running import waiting_order
 from mlbundle.wording import units
 from mlbundle_tui import run_form
 from mlbundle_tui.screens.dialogs import error_text
+from mlbundle_tui.widgets.plot import bar
 from mlbundle_tui.widgets.texts import pairs
 
 if TYPE_CHECKING:
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
     from mlbundle.errors import MlbundleError, UsageError
     from mlbundle.runs.request import RunRequest
     from mlbundle.runs.running import RunningRun
+    from mlbundle.runs.starting import Starting
     from mlbundle_tui.widgets.row_table import Cell
 
 _KEY_WIDTH = 12
+_BAR = 16
 # Of the 64 digits of a bundle's digest; the whole is in the path of its files.
 _LEFT_OUT = 52
 
@@ -58,9 +61,15 @@ def refused(error: MlbundleError, request: RunRequest) -> Text:
     return Text.assemble(("it would not run\n\n", "bold red"), error_text(error))
 
 
-def starting(lines: Sequence[str]) -> Text:
-    """Return what the command says that starts a run."""
-    return Text.assemble(("starting …\n", "bold"), "".join(f"\n{printable(line)}" for line in lines))
+def starting(found: Starting, seconds: float) -> Text:
+    """Return what is done for a run that is being started, since when, and what the command says that starts it."""
+    text = Text.assemble(("starting …", "bold"), f"  {seconds:.0f} s", ("   x stops it\n\n", "dim"))
+    text.append(f"▶ {found.stage}", style="bold")
+    if found.share is not None:
+        text.append(f"  {bar(found.share, _BAR):<{_BAR}}", style="green")
+        text.append(f" {found.share:4.0%}".replace("%", " %"))
+    text.append(f"  {printable(found.now)}\n" if found.now else "\n")
+    return text.append("".join(f"\n{printable(line)}" for line in found.lines), style="dim")
 
 
 def explained(document: Mapping[str, Any], settings: Settings) -> RenderableType:

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 from support import make_bundle
 
 from mlbundle.config import Settings, load_settings
-from mlbundle.errors import RunFailed, StorageFailed, error_of_document
+from mlbundle.errors import Interrupted, RunFailed, StorageFailed, error_of_document
 from mlbundle.runs import detach
+from mlbundle.runs.detach import start_by_command
 from mlbundle.runs.plan import RunOptions, RunPlan, make_plan
 
 
@@ -48,3 +51,14 @@ def test_a_command_that_tells_nothing_is_an_error(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(detach.sys, "executable", "/bin/false")
     with pytest.raises(RunFailed, match="status 1"):
         detach.start_by_command(["digits-cnn"])
+
+
+def test_what_is_planned_can_be_stopped(home: Path) -> None:
+    stop = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:  # it takes connections and never answers
+        server.settimeout(60)
+        threading.Thread(target=lambda: (server.accept(), stop.set()), daemon=True).start()
+        place = f"oci://127.0.0.1:{server.getsockname()[1]}/x:1"
+        with pytest.raises(Interrupted):
+            start_by_command([place, "--plain-http"], stop=stop)
+    assert list((home / "data" / "runs").glob("*")) == []

@@ -11,7 +11,14 @@ import pytest
 from mlbundle.config import load_settings
 from mlbundle.runs.folder import RunFolder, unfinished_folders
 from mlbundle.runs.queue import MACHINE_BUSY
-from mlbundle.runs.running import RunningRun, latest_running, running_rows, running_run, running_runs
+from mlbundle.runs.running import (
+    RunningRun,
+    latest_running,
+    running_rows,
+    running_run,
+    running_runs,
+    runs_go_on,
+)
 from mlbundle.wire.events import Counter, Log, Phase, Progress, Warned, Window
 
 RUN_IDS = [f"20261121T12000{number}Z-000000" for number in range(4)]
@@ -85,3 +92,10 @@ def test_only_what_goes_on_is_told(run: RunFolder) -> None:
 def test_without_runs(home: Path) -> None:
     assert running_runs(load_settings()) == []
     assert latest_running(load_settings()) is None
+
+
+def test_who_leaves_is_told_what_goes_on(run: RunFolder) -> None:
+    settings = load_settings()
+    (line,) = runs_go_on(settings)
+    assert line == f"run {RUN_IDS[1]} goes on (digits-cnn): `mlbundle runs attach {RUN_IDS[1]}`"
+    assert runs_go_on(settings, most=0) == ["1 runs go on: `mlbundle runs list`"]

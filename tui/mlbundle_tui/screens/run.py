@@ -13,7 +13,8 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.css.query import NoMatches
 from textual.widgets import Static
 
-from mlbundle.errors import MlbundleError
+from mlbundle.errors import Interrupted, MlbundleError
+from mlbundle.runs.starting import Starting
 from mlbundle_tui import plan_text, run_form
 from mlbundle_tui.background import beside
 from mlbundle_tui.screens.base import Section
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from mlbundle_tui.context import Context
     from mlbundle_tui.widgets.row_table import RowTable
 
-_MOST_LINES = 200
+_EACH_S = 1.0
 
 
 class RunSection(Section):
@@ -84,8 +85,9 @@ class RunSection(Section):
         self._own_names: Sequence[str] = ()
         self._waiting: Timer | None = None
         self._planning = threading.Lock()
-        self._starting = False
-        self._said: list[str] = []
+        self._starting: Starting | None = None
+        self._stop_starting = threading.Event()
+        self._begun_s = 0.0
 
     # What is on the screen
 
@@ -108,6 +110,7 @@ class RunSection(Section):
         self.query_one("#field-reference", Field).focus()
         self._request_changed()
         self.going.look()
+        self.set_interval(_EACH_S, self._show_said)
 
     def on_screen_resume(self) -> None:
         """Take the bundle that was chosen in another section."""
@@ -162,6 +165,8 @@ class RunSection(Section):
         """Hide what may not be done, or does not go."""
         if action in {"run", "stop"} and not self.context.may_run:
             return False
+        if action == "stop" and self._starting is not None:
+            return True
         if action in {"attach", "stop"}:
             return self.is_mounted and bool(self.going.runs)
         if action == "show_plan":
@@ -176,7 +181,7 @@ class RunSection(Section):
         if bad is not None:
             self._go_to(bad)
             self.notify(self.problems[bad].message, severity="error", title="not yet", markup=False)
-        elif self._starting:
+        elif self._starting is not None:
             self.notify("a run is being started", markup=False)
         else:
             self._start()
@@ -204,9 +209,11 @@ class RunSection(Section):
             self._watch(run.run_id)
 
     def action_stop(self) -> None:
-        """Stop the chosen run among those that go on, after a question."""
+        """Stop what is being started, else, after a question, the chosen run among those that go on."""
         run = self.going.chosen
-        if run is not None and self.context.may_run:
+        if self._starting is not None:
+            self._stop_starting.set()
+        elif run is not None and self.context.may_run:
             from mlbundle_tui.stopping import stop_run
 
             stop_run(self, self.context, run.run_id, f"{run.model} {run.scenario}", self.going.look)
@@ -303,14 +310,14 @@ class RunSection(Section):
     async def _plan(self) -> None:
         """Show what a run would do; what was asked before is no longer waited for."""
         request = self.request
-        if not self._starting:
+        if self._starting is None:
             self._show_plan(plan_text.waiting(request, self.problems))
         if request.reference.strip() and request.reference != self._forms_of:
             await self._read_forms(request)
         if self.problems:
             return
         found = await beside(self, self._explained, request)
-        if found is None or self._starting:
+        if found is None or self._starting is not None:
             return
         if isinstance(found, MlbundleError):
             self._show_plan(plan_text.refused(found, request))
@@ -351,30 +358,42 @@ class RunSection(Section):
         """Start the run; what the command says on its way is shown where the plan was."""
         launcher = self.context.launcher
         assert launcher is not None
-        self._starting, self._said = True, []
-        self._show_plan(plan_text.starting(self._said))
+        self._starting, self._stop_starting = Starting(), threading.Event()
+        self._begun_s = self.context.clock()
+        self._show_said()
+        self.going.say("a run is being started")
+        self.refresh_bindings()
         try:
             options = self.request.run_options(self.context.settings)
-            run_id = await beside(self, launcher.start, options, self._hear)
+            run_id = await beside(self, launcher.start, options, self._hear, self._stop_starting)
+        except Interrupted:
+            self.notify("stopped before it had begun", markup=False)
+            return
         except MlbundleError as error:
-            self._starting = False
-            self._plan()
             show_error(self.app, error)
             return
-        self._starting = False
-        self._plan()
+        finally:
+            self._starting = None
+            if self.display:
+                self.going.say("")
+                self.refresh_bindings()
+                self._plan()
         self.going.look()
         self._watch(run_id)
 
     def _hear(self, line: str) -> None:
         """Take a line of the command that starts a run, from its thread."""
-        self._said = [*self._said, line][-_MOST_LINES:]
         with suppress(RuntimeError):  # the app has ended
-            self.app.call_from_thread(self._show_said)
+            self.app.call_from_thread(self._take_line, line)
+
+    def _take_line(self, line: str) -> None:
+        if self._starting is not None:
+            self._starting.take(line)
+            self._show_said()
 
     def _show_said(self) -> None:
-        if self._starting and self.display:
-            self._show_plan(plan_text.starting(self._said))
+        if self._starting is not None and self.display:
+            self._show_plan(plan_text.starting(self._starting, self.context.clock() - self._begun_s))
             self.query_one("#plan", VerticalScroll).scroll_end(animate=False)
 
     def _watch(self, run_id: str) -> None:

@@ -48,6 +48,16 @@ class GoingRuns(Vertical):
         self.runs: Sequence[RunningRun] = ()
         self._settings = settings
         self._looking = False
+        self._said = ""
+
+    def say(self, text: str) -> None:
+        """Say something in the title in place of what it says else; empty takes it back."""
+        self._said = text
+        self._title()
+
+    def _title(self) -> None:
+        title = self._said or ("going on" if self.runs else "nothing goes on")
+        self.query_one("#going-title", Static).update(title)
 
     def compose(self) -> ComposeResult:
         """Put the title above the table."""
@@ -94,5 +104,5 @@ class GoingRuns(Vertical):
         table.set_rows(plan_text.going_rows(runs), cursor=cursor)
         table.can_focus = table.display = bool(runs)
         table.styles.height = min(len(runs), _MOST_SHOWN) + 1
-        self.query_one("#going-title", Static).update("going on" if runs else "nothing goes on")
+        self._title()
         self.post_message(self.Changed())
