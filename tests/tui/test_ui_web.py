@@ -124,6 +124,9 @@ def test_the_ui_in_a_browser_and_nowhere_else(tmp_path: Path) -> None:
         page.wait_for("heard.includes('cancelled')", "runs")
         page.wait_for(f"{DRAWN} !== {before!r}", "what it draws")
         own = (address, address.replace("http", "ws"))
+        # Nor would it ask if nothing kept it from asking.
+        named = page.run("[...document.querySelectorAll('[href], [src]')].map(one => one.href || one.src)")
+        assert [one for one in named if not one.startswith((*own, "data:"))] == []
         assert all(one.startswith(own) for one in browser.asked), browser.asked
         assert process.stderr is not None
         assert "no password" in process.stderr.readline()

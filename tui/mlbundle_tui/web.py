@@ -10,6 +10,7 @@ import shlex
 import socket
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import EnvironmentLacks, ToolMissing
@@ -85,11 +86,13 @@ def _server(command: str, port: int) -> Any:
             app.middlewares.append(ours_only)
             return app
 
-    return OurServer(command, host=HOST, port=port, title="mlbundle")
+    # The page of our own asks for nothing from anywhere else; that of textual-serve has a font of a public server.
+    pages = Path(__file__).with_name("templates")
+    return OurServer(command, host=HOST, port=port, title="mlbundle", templates_path=pages)
 
 
 def _headers(port: int) -> dict[str, str]:
-    """Return what keeps the page from asking for anything elsewhere, a font among it, and from being framed."""
+    """Return what keeps the page from asking for anything elsewhere, whatever is in it, and from being framed."""
     policy = (
         f"default-src 'self'; connect-src 'self' ws://{HOST}:{port}; frame-ancestors 'none'; "
         "script-src 'self' 'unsafe-inline' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; "
