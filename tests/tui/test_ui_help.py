@@ -73,3 +73,31 @@ def test_every_screen_and_every_sign_is_explained() -> None:
     assert screens == set(help_words.PURPOSES)
     assert set(help_words.BUNDLE_STATES) == set(STATES)
     assert set(help_words.RUN_STATES) == set(run_words.SIGNS)
+
+
+def test_the_footer_says_that_there_is_more_and_always_how_to_get_help_and_out() -> None:
+    async def steps(pilot: Pilot[None]) -> list[str]:
+        seen = []
+        for size in ((200, 24), (80, 24), (40, 10)):
+            await pilot.resize_terminal(*size)
+            await press(pilot)
+            seen.append(text_of(pilot.app).splitlines()[-1])
+        return seen
+
+    wide, normal, narrow = helped(steps)
+    assert "…" not in wide
+    assert "Remove" in wide
+    assert "palette" in wide
+    for line in (normal, narrow):
+        assert " … " in line
+        assert line.endswith("? Help  q Quit")
+
+
+def test_tables_of_every_kind_have_the_same_keys() -> None:
+    async def steps(pilot: Pilot[None]) -> None:
+        table = pilot.app.screen.table
+        for keys, row in (("G", 3), ("k", 2), ("home", 0), ("end", 3), ("g", 0), ("j", 1)):
+            await press(pilot, keys)
+            assert table.cursor_row == row, keys
+
+    helped(steps, first="bundles")

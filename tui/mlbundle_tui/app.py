@@ -17,7 +17,6 @@ from mlbundle_tui.harmless import Harmless
 from mlbundle_tui.run_watch import RunWatch
 from mlbundle_tui.screens.base import Section
 from mlbundle_tui.themes import DARK, LIGHT, THEMES
-from mlbundle_tui.widgets.section_bar import SectionBar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -108,7 +107,7 @@ class MlbundleApp(App[None]):
         except StorageFailed as error:
             self.problem = f"the data folder can't be written: set MLBUNDLE_HOME ({folder}: {error.message})"
             if isinstance(self.screen, Section):
-                self.screen.query_one(SectionBar).look()
+                self.screen.look_above()
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return what every line goes through before it is drawn."""

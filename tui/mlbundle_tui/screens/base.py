@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 from textual.binding import Binding
 from textual.containers import Container
 from textual.screen import Screen
-from textual.widgets import Footer, Static
+from textual.widgets import Static
 
 from mlbundle.manifest.problems import printable
+from mlbundle_tui.widgets.key_footer import KeyFooter
 from mlbundle_tui.widgets.section_bar import SectionBar
 
 if TYPE_CHECKING:
@@ -57,16 +58,20 @@ class Section(Screen[None]):
         with Container(id="body"):
             yield from self.body()
         yield Static("", id="command", markup=False)
-        yield Footer()
+        yield KeyFooter()
 
     def on_screen_resume(self) -> None:
         """Show above what happened while another screen was shown."""
-        if self.is_mounted:
-            self.query_one(SectionBar).look()
+        self.look_above()
 
     def runs_changed(self) -> None:
         """Runs began, ended or were removed; called for the screen that is shown."""
-        self.query_one(SectionBar).look()
+        self.look_above()
+
+    def look_above(self) -> None:
+        """Show in the bar what the app knows now."""
+        for bar in self.query(SectionBar):  # none before the screen is made
+            bar.look()
 
     def body(self) -> ComposeResult:
         """Yield the widgets of the section."""

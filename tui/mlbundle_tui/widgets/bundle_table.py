@@ -30,14 +30,17 @@ _COLUMNS = {
 _MOST_NAME = 60
 
 
-class BundleTable(DataTable[Text]):
-    """Bundles of a shelf; `rows_shown` are those that are loaded, in order."""
+class BundleTable(DataTable[Text], inherit_bindings=False):
+    """Bundles of a shelf; `rows_shown` are those that are loaded, in order. Its keys are those of `RowTable`."""
 
     BINDINGS: ClassVar = [
-        Binding("j", "cursor_down", show=False, id="table.down"),
-        Binding("k", "cursor_up", show=False, id="table.up"),
-        Binding("g", "scroll_top", show=False, id="table.top"),
-        Binding("G", "scroll_bottom", show=False, id="table.bottom"),
+        Binding("up,k", "cursor_up", "Up", show=False, id="table.up"),
+        Binding("down,j", "cursor_down", "Down", show=False, id="table.down"),
+        Binding("pageup", "page_up", "Page up", show=False, id="table.page_up"),
+        Binding("pagedown", "page_down", "Page down", show=False, id="table.page_down"),
+        Binding("home,g", "scroll_top", "First", show=False, id="table.first"),
+        Binding("end,G", "scroll_bottom", "Last", show=False, id="table.last"),
+        Binding("enter", "select_cursor", "Choose", show=False, id="table.select"),
     ]
 
     def __init__(self) -> None:
@@ -113,8 +116,9 @@ class BundleTable(DataTable[Text]):
         self._widths = self._fitting()
         for name, width in self._widths.items():
             title, *_ = _COLUMNS[name]
-            mark = " ↓" if name == self._sort or (name == "state" and self._sort == "state") else ""
-            self.add_column(Text(title + mark, no_wrap=True), width=width, key=name)
+            # As in all tables: the largest first is ↓.
+            arrow = "" if name != self._sort else " ↓" if name == "size" else " ↑"
+            self.add_column(Text(title + arrow, no_wrap=True), width=width, key=name)
         for row in self.rows_shown:
             self.add_row(*self._cells(row), key=row.key)
         if 0 < cursor < len(self.rows_shown):

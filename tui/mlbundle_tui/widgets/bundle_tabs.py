@@ -49,8 +49,29 @@ class BundleTabs(Vertical):
         if from_top:
             self.query_one("#tab-body", VerticalScroll).scroll_home(animate=False)
 
+    def on_resize(self) -> None:
+        """Show the tabs that there is room for."""
+        self.query_one("#tabs", Static).update(self._line(), layout=False)
+
     def _line(self) -> Text:
-        text = Text(no_wrap=True, overflow="ellipsis")
-        for name in TABS:
+        """Return the tabs; where not all fit those around the chosen one, with arrows to where the others are."""
+        shown, room = self._fitting(), self.content_size.width
+        text = Text("<" if shown[0] != TABS[0] else "", no_wrap=True, overflow="ellipsis")
+        for name in shown:
             text.append(f" {name} ", style="reverse" if name == self.tab else "dim")
+        text.append(">" if shown[-1] != TABS[-1] else "")
+        text.truncate(room or text.cell_len, overflow="ellipsis")
         return text
+
+    def _fitting(self) -> list[str]:
+        room = (self.content_size.width or 80) - 2 * len("<")
+        if sum(len(name) + 2 for name in TABS) <= room + 2:
+            return list(TABS)
+        chosen = TABS.index(self.tab)
+        shown, room = [self.tab], room - len(self.tab) - 2
+        for name in (*TABS[chosen + 1 :], *reversed(TABS[:chosen])):
+            room -= len(name) + 2
+            if room < 0:
+                break
+            shown.append(name)
+        return sorted(shown, key=TABS.index)
