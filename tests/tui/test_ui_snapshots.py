@@ -86,6 +86,7 @@ def same_machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def set_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Say everywhere the same of the machine, and look for nothing from time to time: it comes when it comes."""
     monkeypatch.setenv("TZ", "UTC")
+    monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("MLBUNDLE_HOME", f"{PLACE}-home")  # nothing is written there
     monkeypatch.setattr("mlbundle_tui.run_watch.EACH_S", 3600.0)
     monkeypatch.setattr(resources, "_PACKAGE", PLACE / "mlbundle")
