@@ -245,10 +245,17 @@ def _clocks(state: MachineState) -> Iterator[Notice]:
 
 def _memory(state: MachineState) -> Iterator[Notice]:
     available, total = state.memory_available_bytes, state.memory_total_bytes
-    short = available is not None and total is not None and available < _LOW_MEMORY_SHARE * total
-    if short or state.pressure.get("memory", 0.0) > _PRESSURE_PERCENT:
-        free = "" if available is None else f": {available / (1 << 30):.1f} GiB are available"
-        yield Notice("memory-pressure", f"memory is short on this machine{free}", "end what is not needed")
+    free = "" if available is None else f"{available / (1 << 30):.1f} GiB are available"
+    waited = state.pressure.get("memory", 0.0)
+    if available is not None and total is not None and available < _LOW_MEMORY_SHARE * total:
+        message = f"memory is short on this machine: {free} of {total / (1 << 30):.1f}"
+        yield Notice("memory-pressure", message, "end what is not needed")
+    elif waited > _PRESSURE_PERCENT:
+        # Of a container with a small limit as well: what is available on the machine does not help it.
+        message = f"something waited for memory in {waited:.0f} % of the last 10 s" + (
+            f", though {free}" if free else ""
+        )
+        yield Notice("memory-pressure", message, "end what is not needed, or what keeps to its memory limit")
 
 
 def _others(

@@ -126,7 +126,7 @@ class ProcessRuntime:
 
     def describe(self) -> dict[str, Any]:
         """Return what separates the worker from this machine: not much."""
-        memory = "private writable memory of each process" if self._limits_memory else None
+        memory = "memory that each process has for itself" if self._limits_memory else None
         return {
             "isolation": self._isolation,
             "summary": (

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 Pair = tuple[str, str]
+# What a run that broke off early had not been told yet.
+_UNKNOWN = (None, "", "unknown")
 
 
 def verdict(record: Mapping[str, Any]) -> tuple[str, str, list[str]]:
@@ -22,7 +24,9 @@ def verdict(record: Mapping[str, Any]) -> tuple[str, str, list[str]]:
     status, validity = str(record["status"]), record["validity"]
     error = record.get("error")
     if status != "completed":
-        why = [f"[{error['reference']}] {error['message']}"] if error else list(validity["reasons"])
+        # That a cancelled run is cancelled is said by the word.
+        reasons = [reason for reason in validity["reasons"] if reason != f"the run is {status}"]
+        why = [f"[{error['reference']}] {error['message']}"] if error else reasons
         if error and error.get("hint"):
             why.append(f"what to do: {error['hint']}")
         return status.upper(), "bad" if status == "failed" else "warn", why
@@ -76,7 +80,10 @@ def ran(record: Mapping[str, Any]) -> list[Pair]:
         ("", str(bundle["manifest_digest"])),
         ("framework", named),
         ("scenario", scenario_text(record["scenario"])),
-        ("runtime", f"{record['runtime']}, {record.get('isolation') or 'unknown'}"),
+        (
+            "runtime",
+            ", ".join(one for one in (record["runtime"], record.get("isolation")) if one not in _UNKNOWN),
+        ),
         ("image", str(image.get("ref") or "")),
         ("", str(image.get("config_digest") or "")),
         ("isolation", str(environment.get("isolation") or "")),

@@ -123,17 +123,24 @@ def test_a_quota_of_our_own_is_told_and_counted(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    "files",
+    ("files", "message"),
     [
-        {"proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 50 kB"},
-        {
-            "proc/meminfo": "MemTotal: 1000 kB\nMemAvailable: 900 kB",
-            "proc/pressure/memory": "some avg10=7.00 avg60=0.00 avg300=0.00 total=1",
-        },
+        (
+            {"proc/meminfo": "MemTotal: 8388608 kB\nMemAvailable: 524288 kB"},
+            "memory is short on this machine: 0.5 GiB are available of 8.0",
+        ),
+        (
+            {
+                "proc/meminfo": "MemTotal: 8388608 kB\nMemAvailable: 7340032 kB",
+                "proc/pressure/memory": "some avg10=7.00 avg60=0.00 avg300=0.00 total=1",
+            },
+            "something waited for memory in 7 % of the last 10 s, though 7.0 GiB are available",
+        ),
     ],
 )
-def test_short_memory_is_told(tmp_path, files) -> None:
-    assert names(quiet(tree(tmp_path, files)).before()) == {"memory-pressure"}
+def test_short_memory_is_told(tmp_path, files, message) -> None:
+    (notice,) = quiet(tree(tmp_path, files)).before()
+    assert (notice.reference, notice.message) == ("memory-pressure", message)
 
 
 def test_a_clock_far_below_its_highest_is_told(tmp_path) -> None:

@@ -121,7 +121,7 @@ class _Question(Dialog[bool]):
     ]
 
     def __init__(self, question: str, detail: str, yes: str, over: Callable[[], bool] | None) -> None:
-        super().__init__("Sure?")
+        super().__init__(yes)
         self._question, self._detail, self._yes = question, detail, yes
         self._over = over
 

@@ -43,7 +43,7 @@ class RunPage(Section):
 
     name_of_section: ClassVar[str] = "runs"
     DEFAULT_CSS = """
-    RunPage #title { height: 1; padding: 0 1; text-style: bold; }
+    RunPage #title { height: 1; padding: 0 1; text-style: bold; text-wrap: nowrap; text-overflow: ellipsis; }
     RunPage TabbedContent { height: 1fr; }
     RunPage TabPane { padding: 0; height: 1fr; }
     RunPage ContentSwitcher { height: 1fr; }
