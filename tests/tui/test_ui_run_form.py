@@ -111,6 +111,9 @@ def test_an_empty_form_says_what_to_press(launcher: Launcher) -> None:
 
     text = form(steps, launcher)
     assert "no bundle is chosen" in text
+    # What is chosen stands between arrows, what is written between brackets; nothing is cut.
+    assert re.search(r"scenario +< online >", text)
+    assert re.search(r"threads +\[ 1 \]", text)
     assert "shows the bundles that are here" in text
     assert launcher.started == []
 

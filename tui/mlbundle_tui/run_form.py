@@ -158,12 +158,15 @@ def value_of(request: RunRequest, key: str) -> str:
     return ("yes" if value else "") if key in _FLAGS else str(value)
 
 
-def about(spec: FieldSpec, scenario: str, problem: UsageError | None) -> Text:
-    """Return what a field is about, its range and default, or what is wrong with it."""
+def about(spec: FieldSpec, value: str, scenario: str, problem: UsageError | None) -> Text:
+    """Return what a field is about, what is chosen in it, its range and default, or what is wrong with it."""
     if problem is not None:
         hint = f"\n{printable(problem.hint)}" if problem.hint else ""
         return Text.assemble(("! ", "bold red"), (printable(problem.message), "bold"), hint)
     text = Text(spec.about)
+    _, meaning = spec.parts_of(value)
+    if meaning:
+        text.append(f"\n{meaning}", style="dim")
     option = BY_NAME[scenario].option(spec.key.removeprefix(OPTION)) if spec.key.startswith(OPTION) else None
     between = range_text(option) if option is not None else ""
     if between:

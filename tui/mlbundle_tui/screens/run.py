@@ -270,7 +270,7 @@ class RunSection(Section):
         if field is None:
             return
         self.query_one("#about", Static).update(
-            run_form.about(field.spec, self.request.scenario, self.problems.get(field.spec.key))
+            run_form.about(field.spec, field.value, self.request.scenario, self.problems.get(field.spec.key))
         )
 
     def _field(self) -> Field | None:

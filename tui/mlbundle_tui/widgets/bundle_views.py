@@ -43,7 +43,7 @@ def overview(row: BundleRow, detail: BundleDetail | None, ready: Readiness | Non
     facts: list[tuple[str, str | Text]] = []
     if ready is not None:
         facts.append(("here", _here(ready)))
-    facts += [("task", row.task or "?"), ("where", row.where), ("from", row.source)]
+    facts += [("task", row.task), ("where", row.where), ("from", row.source)]
     if row.size is not None:
         facts.append(("size", units.size(row.size)))
     if row.digest:

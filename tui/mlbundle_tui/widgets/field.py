@@ -35,6 +35,12 @@ class FieldSpec:
     default: str = ""
     choices: Sequence[tuple[str, str]] = ()
 
+    def parts_of(self, value: str) -> tuple[str, str]:
+        """Return the name of a choice, and what its label says of it: `online: one sample at a time`."""
+        label = dict(self.choices).get(value, value)
+        name, _, meaning = label.partition(": ")
+        return (name, meaning) if value and name.startswith(value) else (label, "")
+
 
 class Field(Horizontal, can_focus=True):
     """One line: label and value. `Changed` comes with every key, `Left` when it was written to its end."""
@@ -79,6 +85,11 @@ class Field(Horizontal, can_focus=True):
         self.problem = ""
         self.suggestions: Sequence[str] = ()
         self._before = value
+
+    @property
+    def chosen_name(self) -> str:
+        """The name of what is chosen, without what its label says of it."""
+        return self.spec.parts_of(self.value)[0]
 
     @property
     def editing(self) -> bool:
@@ -218,14 +229,12 @@ class Field(Horizontal, can_focus=True):
             value.update(self._shown())
 
     def _shown(self) -> Text:
-        labels = dict(self.spec.choices)
         if self.spec.choices:
-            label = printable(labels.get(self.value, self.value))
-            text = Text.assemble(("< ", "dim"), label, (" >", "dim"))
-        elif self.value:
-            text = Text(printable(self.value))
+            text = Text.assemble(("< ", "dim"), printable(self.chosen_name), (" >", "dim"))
         else:
-            text = Text.assemble((printable(self.spec.default) or "-", "dim"))
+            # As it is written it stands between brackets, as it is chosen between arrows.
+            said = (printable(self.value), "") if self.value else (printable(self.spec.default) or " ", "dim")
+            text = Text.assemble(("[ ", "dim"), said, (" ]", "dim"))
         if self.problem:
             text.append(f"  ! {printable(self.problem)}", style="bold red")
         return text
