@@ -50,7 +50,7 @@ class RunsList(Section):
     RunsList.-normal #preview { display: block; height: 6; border-top: solid $panel; }
     RunsList.-wide #main { layout: horizontal; }
     RunsList.-wide #list { width: 1fr; }
-    RunsList.-wide #preview { display: block; width: 36; height: 1fr; border-left: solid $panel; }
+    RunsList.-wide #preview { display: block; width: 37; height: 1fr; border-left: solid $panel; }
     RunsList #nothing { display: none; }
     RunsList.-empty #nothing { display: block; }
     RunsList.-empty #table { height: 1; }
