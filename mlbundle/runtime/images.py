@@ -229,7 +229,7 @@ def _from_lock(key: ImageKey, choice: ImageChoice, entry: LockedImage | None, cl
     if entry is None:
         if _is_unpinned(key, choice, client):
             raise ImageMissing(
-                f"the image {choice.image} is here and not pinned: nobody has said yet that runs may take it",
+                f"the image {choice.image} is here and not pinned: runs take only images whose digest was written down",
                 hint="mlbundle images lock",
             )
         if choice.build is None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _SHOWN_FILES = 500
 _SHOWN_PROBLEMS = 10
-_SHOWN_FORMS = 2
+_MOST_FORMS = 3
 _MAX_SYNTAX = 200_000
 _VALUE_WIDTH = 300
 
@@ -174,10 +174,11 @@ def _here(ready: Readiness) -> Text:
     lines = Text()
     for state in states:
         names = [fit(form, 40) for form in forms if ready.of_form(form) == state]
-        more = f" and {len(names) - _SHOWN_FORMS} more" if len(names) > _SHOWN_FORMS else ""
+        if len(names) > _MOST_FORMS:
+            names = [*names[: _MOST_FORMS - 1], f"{len(names) - _MOST_FORMS + 1} others"]
         lines.append("\n" if lines else "")
         lines.append(STATES[state][0], style=STATES[state][1])
-        lines.append(f" {state}: {', '.join(names[:_SHOWN_FORMS])}{more}")
+        lines.append(f" {state}: {', '.join(names)}")
     return lines
 
 
