@@ -53,7 +53,7 @@ class RunTab(Vertical):
 
     DEFAULT_CSS = """
     RunTab { height: 1fr; padding: 0 1; }
-    RunTab > #head.-line { height: 1; }
+    RunTab > #head.-line { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
     RunTab > .nothing {
         display: none; height: 1fr; color: $text-muted; content-align: center middle; text-align: center;
     }

@@ -55,7 +55,10 @@ class EnvironmentTab(RunTab):
         self.query_one("#head", Static).update(text)
         before = ["", *(fact.section for fact in found)]
         cells = [_cells(fact, new=fact.section != last) for fact, last in zip(found, before, strict=False)]
-        self.query_one(RowTable).set_rows(cells)
+        table = self.query_one(RowTable)
+        # Where nothing differs there is more room for what it was.
+        table.set_columns(_COLUMNS if differing else _COLUMNS[:-1])
+        table.set_rows(cells)
 
     def focus_inside(self) -> None:
         """Give the keys to the table."""

@@ -107,7 +107,11 @@ class LatencyTab(RunTab, can_focus=True):
         self._show_plot()
         self.query_one(Histogram).set_bars(found.bars)
         self.query_one(Histogram).display = bool(found.bars)
-        self.query_one("#percentiles", Static).update(self._percentiles(found))
+        self._show_percentiles()
+
+    def on_resize(self) -> None:
+        """Lay the percentiles out anew: beside one another, or in wide terminals one below another."""
+        self.call_after_refresh(self._show_percentiles)
 
     def focus_inside(self) -> None:
         """Take the keys."""
@@ -122,6 +126,10 @@ class LatencyTab(RunTab, can_focus=True):
         if self._found is not None:
             series, most = latency_series(self._found), scale_of(self._found)
             self.query_one(Plot).set_series(series, most=most, log=self._log)
+
+    def _show_percentiles(self) -> None:
+        if self._found is not None:
+            self.query_one("#percentiles", Static).update(self._percentiles(self._found))
 
     def _percentiles(self, found: LatencyView) -> Text:
         wide = self.screen.has_class("-wide")
