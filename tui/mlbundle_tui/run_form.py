@@ -99,10 +99,9 @@ def is_advanced(key: str) -> bool:
 def advanced_spec(request: RunRequest) -> FieldSpec:
     """Return the field that unfolds the rest; it names those that say something while they are folded."""
     said = [name_of(key) for key in _SELDOM if getattr(request, key)]
-    folded = f"folded; {', '.join(said)} said" if said else "folded: " + ", ".join(map(name_of, _SELDOM))
-    return FieldSpec(
-        ADVANCED, "options", "Options that are seldom written.", choices=(("", folded), ("yes", "unfolded"))
-    )
+    folded = f"folded; {', '.join(said)} said" if said else "folded"
+    about = f"Options that are seldom written: {', '.join(map(name_of, _SELDOM))}."
+    return FieldSpec(ADVANCED, "options", about, choices=(("", folded), ("yes", "unfolded")))
 
 
 def option_fields(request: RunRequest, own_names: Sequence[str] = ()) -> list[Field]:
