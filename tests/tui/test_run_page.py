@@ -54,6 +54,8 @@ def test_every_tab_says_something_on_a_narrow_terminal(runs: RunHome) -> None:
 
     async def look(pilot) -> None:
         await press(pilot, "enter")
+        # A tab that nobody went to has nothing of its own yet, and is drawn when it is gone to.
+        assert all(pane.children for pane in pilot.app.screen.query("TabPane"))
         for tab in TABS:
             await until(pilot, lambda: pilot.app.screen.tab is not None)
             assert pilot.app.screen.tab.key == tab.key
@@ -90,6 +92,10 @@ def test_latencies_are_plotted_and_their_percentiles_told(runs: RunHome) -> None
         assert any("\u2800" <= character <= "\u28ff" for character in text)
         assert "█" in text
         assert "20.0 us" in line_with(pilot, "p50")
+        assert "p90" not in line_with(pilot, "p50")
+        await pilot.resize_terminal(*NARROW)
+        await press(pilot)
+        assert "p90" in line_with(pilot, "p50")
         (runs.folder / run_id / "passes" / "01-measure" / "latencies.npy").write_bytes(b"no")
         await press(pilot, "f5")
         await until(pilot, lambda: "can't be read" in shown(pilot))
