@@ -303,6 +303,20 @@ def test_thousands_of_runs_are_read_as_they_come_into_sight(runs: RunHome, home:
         await until(pilot, lambda: pilot.app.screen.run is not None)
         assert pilot.app.screen.run["run_id"] == f"r{3 * PAGE - PAGE - 1:05}"
 
+        # A run that begins above it moves nothing on the screen.
+        await press(pilot, "up", "up")
+        table, run_id = pilot.app.screen.table, pilot.app.screen.run["run_id"]
+        line = table.cursor - table.first_in_sight()
+        going = runs.folder / "20261121T085900Z-aaaaaa"
+        going.mkdir(parents=True)
+        with (going / "owner.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            await press(pilot, "f5")
+            await until(pilot, lambda: "1,501 runs, 1 going on" in shown(pilot))
+        await until(pilot, lambda: pilot.app.screen.run is not None)
+        assert pilot.app.screen.run["run_id"] == run_id
+        assert table.cursor - table.first_in_sight() == line
+
     drive(look, size=WIDE)
 
 
