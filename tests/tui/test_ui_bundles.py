@@ -167,6 +167,21 @@ def test_what_is_to_be_made_is_made_after_a_question_and_a_form_takes_what_is_un
     assert "mlbundle run digits-code" in form
 
 
+def test_what_is_wrong_with_a_manifest_is_said_once(mini: Path) -> None:
+    (mini / "model.yml").write_text((mini / "model.yml").read_text().replace("inputs:", "inputz:", 1))
+
+    async def steps(pilot: Pilot[None]) -> str:
+        await opens(pilot, "o", "repository")
+        await enter(pilot, str(mini))
+        await settled(pilot)
+        await choose(pilot, str(mini))
+        return text_of(pilot.app)
+
+    shown = drive(steps, size=(160, 40))
+    assert shown.count("the model manifest has") == 1
+    assert "did you mean 'inputs'" in " ".join(shown.replace("│", " ").split())
+
+
 def test_the_filter_narrows_and_esc_clears_it() -> None:
     async def steps(pilot: Pilot[None]) -> list[list[str]]:
         found = []

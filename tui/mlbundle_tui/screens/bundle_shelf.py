@@ -322,7 +322,9 @@ class BundleShelf(Section):
         self.tabs.show(self._tab_text(), from_top=from_top)
         row = self.table.chosen
         ready = self.table.judged(row.key) if row is not None else None
-        self.query_one("#here-text", Static).update(bundle_views.ways(ready, None) if row is not None else "")
+        # What is wrong with the manifest stands in the overview.
+        said = row is None or (ready is not None and bool(row.problem) and ready.problem == row.problem)
+        self.query_one("#here-text", Static).update("" if said else bundle_views.ways(ready, None))
 
     def _tab_text(self) -> RenderableType:
         from mlbundle_tui.screens.dialogs import error_text

@@ -42,7 +42,7 @@ def overview(row: BundleRow, detail: BundleDetail | None, ready: Readiness | Non
         parts += [Text(printable(row.problem), style="red"), Text()]
     facts: list[tuple[str, str | Text]] = []
     if ready is not None:
-        facts.append(("here", _here(ready)))
+        facts.append(("here", _here(ready, "" if ready.problem == row.problem else ready.problem)))
     facts += [("task", row.task), ("where", row.where), ("from", row.source)]
     if row.size is not None:
         facts.append(("size", units.size(row.size)))
@@ -161,12 +161,12 @@ def _headline(row: Mapping[str, Any]) -> str:
     )
 
 
-def _here(ready: Readiness) -> Text:
-    """Return the state of a bundle, where its forms differ which of them have which; the tab images has the rest."""
+def _here(ready: Readiness, problem: str) -> Text:
+    """Return the state of a bundle and what is wrong with it, or which of its forms have which state."""
     text = state_text(ready.state)
     text.no_wrap = False
-    if ready.problem:
-        text.append(f"\n{printable(ready.problem)}", style="dim")
+    if problem:
+        text.append(f"\n{printable(problem)}", style="dim")
     forms = dict.fromkeys(way.form for way in ready.ways)
     states = sorted({ready.of_form(form) for form in forms}, key=list(STATES).index)
     if len(states) < 2:
