@@ -137,6 +137,8 @@ def _notes(documents: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     for found in documents:
         if found["not_comparable"]:
             yield f"no ratio for {found['run_id']}: {found['not_comparable']}"
+        elif found["other_model"]:
+            yield f"{found['run_id']} is of another model: {found['other_model']}"
     if any(found["ratio"] is not None and found["headline_unit"] == "per_s" for found in documents):
         yield "ratios are of rates: more is better"
     warned: dict[str, list[str]] = {}

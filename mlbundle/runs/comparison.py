@@ -32,7 +32,8 @@ class Row:
     """One run of a comparison; `agreement` is with the reference.
 
     `ratio` is its headline over the reference's, `latency_ratio` its trimmed mean over that one; None where they were
-    not measured the same way, and then `not_comparable` says what differs.
+    not measured the same way, and then `not_comparable` says what differs. `other_model` is the name of another model
+    than the reference's: its ratio is between models, not between ways to run one.
     """
 
     record: Mapping[str, Any]
@@ -41,6 +42,7 @@ class Row:
     latency_ratio: float | None
     is_reference: bool = False
     not_comparable: str | None = None
+    other_model: str | None = None
 
     def to_document(self) -> dict[str, Any]:
         """Return the row as JSON-ready values; numbers that are not finite as text."""
@@ -70,6 +72,7 @@ class Row:
             "headline_unit": None if headline is None else headline.unit,
             "ratio": self.ratio,
             "not_comparable": self.not_comparable,
+            "other_model": self.other_model,
             "trimmed_mean_ns": latency.get("trimmed_mean"),
             "p50_ns": latency.get("p50"),
             "p99_ns": latency.get("p99"),
@@ -104,8 +107,10 @@ def _row(
     reference: Mapping[str, Any], record: Mapping[str, Any], agreement: Agreement, *, is_reference: bool
 ) -> Row:
     different = _measured_differently(reference, record)
+    models = reference["bundle"]["name"], record["bundle"]["name"]
+    other_model = models[1] if models[0] != models[1] else None
     if different is not None:
-        return Row(record, agreement, None, None, is_reference, different)
+        return Row(record, agreement, None, None, is_reference, different, other_model)
     headlines = headline_of(reference), headline_of(record)
     means_ns = _trimmed_mean(reference), _trimmed_mean(record)
     ratio = latency_ratio = None
@@ -113,14 +118,11 @@ def _row(
         ratio = headlines[1].value / headlines[0].value
     if means_ns[0] is not None and means_ns[1] is not None:
         latency_ratio = means_ns[1] / means_ns[0]
-    return Row(record, agreement, ratio, latency_ratio, is_reference)
+    return Row(record, agreement, ratio, latency_ratio, is_reference, None, other_model)
 
 
 def _measured_differently(reference: Mapping[str, Any], record: Mapping[str, Any]) -> str | None:
-    """Return what differs in the model or how the load was put on; how long or often was measured is no difference."""
-    models = record["bundle"]["name"], reference["bundle"]["name"]
-    if models[0] != models[1]:
-        return f"its model is {models[0]}, that of the reference {models[1]}"
+    """Return what differs in how the load was put on; how long or how often was measured is no difference."""
     ours, theirs = record["scenario"], reference["scenario"]
     if ours["name"] != theirs["name"]:
         return f"its scenario is {ours['name']}, that of the reference {theirs['name']}"

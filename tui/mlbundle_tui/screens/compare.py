@@ -242,9 +242,14 @@ class CompareSection(Section):
 
 
 def _warned(rows: Sequence[Row]) -> list[str]:
-    """Return which numbers don't compare, and why."""
-    lettered = zip("ABCDEF", rows, strict=False)
-    return [f"no ratio for {letter}: {row.not_comparable}" for letter, row in lettered if row.not_comparable]
+    """Return which numbers don't compare, and why; and which are of another model than the reference."""
+    told = []
+    for letter, row in zip("ABCDEF", rows, strict=False):
+        if row.not_comparable:
+            told.append(f"no ratio for {letter}: {row.not_comparable}")
+        elif row.other_model:
+            told.append(f"{letter} is of another model: {row.other_model}")
+    return told
 
 
 def _side(fact: DifferingFact, value: Any) -> str:
