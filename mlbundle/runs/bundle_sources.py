@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mlbundle.errors import MlbundleError, UsageError
+from mlbundle.errors import MlbundleError, ReferenceNotFound, StorageFailed, UsageError
 from mlbundle.manifest.load import MODEL_FILE
 from mlbundle.resources import built_in_models, generated_models
 from mlbundle.runs.bundle_facts import BundleFacts, facts_of_manifest, facts_of_reader
@@ -80,7 +80,8 @@ def built_in_rows() -> Iterator[Found]:
 def folder_rows(folder: Path, cancelled: Callable[[], bool] = lambda: False) -> Iterator[Found]:
     """Yield the manifests and bundle files of a folder and of the folders in it, four deep; links are not followed.
 
-    What can't be read as a bundle is a row with the problem. Raises StorageFailed where the folder can't be read.
+    `folder` may be a bundle file or a model.yml itself. What can't be read as a bundle is a row with the problem.
+    Raises ReferenceNotFound where there is nothing, StorageFailed where it can't be read.
     """
     for path in _candidates(folder, cancelled):
         reference = str(path)
@@ -131,8 +132,10 @@ def registry_rows(
 
 def _candidates(folder: Path, cancelled: Callable[[], bool]) -> Iterator[Path]:
     """Yield bundle files, and folders with a model.yml, in the order of their paths."""
-    from mlbundle.files import storage_failed
-
+    if os.path.isfile(folder):  # not of Path: that raises for names that are too long
+        if folder.name == MODEL_FILE or folder.suffix == BUNDLE_SUFFIX:
+            yield folder.parent if folder.name == MODEL_FILE else folder
+        return
     found = folders = 0
     waiting = [(folder, 0)]
     while waiting and found < MAX_FOUND and folders < _MAX_FOLDERS and not cancelled():
@@ -143,7 +146,7 @@ def _candidates(folder: Path, cancelled: Callable[[], bool]) -> Iterator[Path]:
                 children = sorted(entries, key=lambda entry: entry.name)
         except OSError as error:
             if here == folder:
-                raise storage_failed(error, folder) from error
+                raise _not_opened(error, folder) from error
             continue
         if any(entry.name == MODEL_FILE and entry.is_file() for entry in children):
             found += 1
@@ -155,6 +158,15 @@ def _candidates(folder: Path, cancelled: Callable[[], bool]) -> Iterator[Path]:
         if depth < _DEPTH:
             below = [e for e in children if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)]
             waiting += [(Path(entry.path), depth + 1) for entry in reversed(below)]
+
+
+def _not_opened(error: OSError, place: Path) -> MlbundleError:
+    """Return why nothing can be listed of a place."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        hint = "look whether the path is right; a repository of a registry is written oci://HOST/REPOSITORY"
+        return ReferenceNotFound(f"there is no folder or file {place}", hint=hint)
+    hint = "look whether you may read it: `ls -ld` tells its owner and permissions"
+    return StorageFailed(error.strerror or str(error), where=str(place), hint=hint)
 
 
 def _manifest_row(path: Path, *, key: str, reference: str, where: str) -> Found:

@@ -344,14 +344,19 @@ def test_a_registry_is_opened_and_a_bundle_pulled(mini: Path, registry: RealRegi
 
 
 @pytest.mark.parametrize(
-    ("place", "said"), [("oci://h.example/x --force", "--plain-http"), ("/nowhere", "/nowhere")]
+    ("place", "said"), [("oci://h.example/x --force", "--plain-http"), ("/nowhere", "no folder or file /nowhere")]
 )
 def test_a_place_that_is_none_is_an_error_with_a_hint(place: str, said: str) -> None:
     async def steps(pilot: Pilot[None]) -> str:
         await opens(pilot, "o", "Bundles of a folder")
         await enter(pilot, place)
         await until(pilot, lambda: isinstance(pilot.app.screen, TextDialog))
-        return text_of(pilot.app)
+        shown = text_of(pilot.app)
+        # What was mistyped need not be typed again.
+        await press(pilot, "escape")
+        await opens(pilot, "o", "Bundles of a folder")
+        assert pilot.app.focused.value == place
+        return shown
 
     assert said in drive(steps, size=(120, 30))
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support import TINY_NET, make_bundle
 
 from mlbundle.config import Settings, load_settings
-from mlbundle.errors import EngineUnavailable, ImageMissing, StorageFailed
+from mlbundle.errors import EngineUnavailable, ImageMissing, ReferenceNotFound
 from mlbundle.manifest.framework import FrameworkManifest, ImageChoice
 from mlbundle.runs.bundle_detail import look_into
 from mlbundle.runs.bundle_facts import BundleFacts, Form, facts_from_document, facts_of_manifest
@@ -199,8 +199,20 @@ def test_a_folder_is_looked_through(shelf: Shelf, settings: Settings, tmp_path: 
 
 
 def test_a_folder_that_is_not_there_is_an_error(shelf: Shelf, tmp_path: Path) -> None:
-    with pytest.raises(StorageFailed):
-        shelf.put(folder_rows(tmp_path / "nowhere"))
+    for place in (tmp_path / "nowhere", make_bundle(tmp_path / "mini") / "model.yml" / "in a file"):
+        with pytest.raises(ReferenceNotFound, match="there is no folder or file") as raised:
+            shelf.put(folder_rows(place))
+        assert str(place) in raised.value.message
+        assert "space" not in str(raised.value.hint)
+
+
+def test_a_file_can_be_named_itself(shelf: Shelf, tmp_path: Path) -> None:
+    from mlbundle.runs.packing import pack_manifest
+
+    folder, packed = make_bundle(tmp_path / "mini"), tmp_path / "mini.mlb"
+    pack_manifest(folder, packed)
+    shelf.put([*folder_rows(folder / "model.yml"), *folder_rows(packed), *folder_rows(folder / "model.onnx")])
+    assert {row.reference for row in shelf.page()} == {str(folder), str(packed)}
 
 
 def test_a_manifest_without_its_assets_says_which(shelf: Shelf, here: Here, tmp_path: Path) -> None:

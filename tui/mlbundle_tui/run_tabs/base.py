@@ -114,6 +114,11 @@ class RunTab(Vertical):
             text.append(f"\n\n{error.hint}", style="not bold")
         self.query_one(".nothing", Static).update(text)
         self.add_class("-nothing")
+        # What can't be seen takes no keys.
+        focused = self.screen.focused
+        if focused is not None and self in focused.ancestors_with_self:
+            self.screen.set_focus(None)
+        self.refresh_bindings()
 
     def focus_inside(self) -> None:
         """Give the keys to the tab."""
@@ -128,7 +133,10 @@ class RunTab(Vertical):
         page.show_command()
 
     def _show(self, found: Any) -> None:
-        self.remove_class("-nothing")
+        if self.has_class("-nothing"):
+            self.remove_class("-nothing")
+            if self.screen.focused is None and self.is_on_screen:
+                self.focus_inside()
         try:
             self.show(found)
         except ODD as error:

@@ -68,6 +68,8 @@ class BundleShelf(Section):
         self._typing: Timer | None = None
         self._moving: Timer | None = None
         self._sources: dict[str, Network] = {}
+        # What was last asked for with `o` and opened nothing.
+        self._mistaken = ""
 
     def body(self) -> ComposeResult:
         """Yield the filter and the table, the tabs, and the pane of what is built or pulled."""

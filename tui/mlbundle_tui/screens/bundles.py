@@ -160,9 +160,10 @@ class BundlesSection(BundleShelf):
             self.app,
             "Bundles of a folder or of a repository",
             placeholder="a folder, or oci://HOST/REPOSITORY [--plain-http] [--ca-file FILE]",
-            value=str(self.context.folder or ""),
+            value=self._mistaken or str(self.context.folder or ""),
         )
         if place is not None:
+            self._mistaken = place
             self._say(f"looking into {place} …")
             self._start("source", self._add_source, place)
 
@@ -171,6 +172,7 @@ class BundlesSection(BundleShelf):
             if not self._put_source(place, cancelled) and not cancelled():
                 hint = "a bundle is a folder with model.yml, or a file that ends with .mlb"
                 raise UsageError(f"there is no bundle in {place}", hint=hint)
+            self._mistaken = ""
         finally:
             self._tell(cancelled, self._say, "")
             self._tell(cancelled, self._query)

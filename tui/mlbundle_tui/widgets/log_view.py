@@ -52,6 +52,7 @@ class LogView(Widget, can_focus=True):
         self._hidden = 0
         self._shift = 0
         self._wrapped = False
+        self._at_end = True
 
     @property
     def lines(self) -> list[Line]:
@@ -72,6 +73,8 @@ class LogView(Widget, can_focus=True):
         rows = [(line, text) for line in lines for text in self._folded(line)]
         self._rows = rows[self._hidden : self._hidden + room]
         self._lines = list({line.begin: line for line, _ in self._rows}.values())
+        below = rows[self._hidden + room :]
+        self._at_end = not below and (not lines or lines[-1].end >= self.source.size_bytes())
         self.refresh()
         self.post_message(self.Moved())
 
@@ -126,8 +129,8 @@ class LogView(Widget, can_focus=True):
         self.action_move(-3)
 
     def on_resize(self) -> None:
-        """Read as many lines as there is room for."""
-        if self._lines:
+        """Read as many lines as there is room for; a log that stood at its end stands there again."""
+        if self._lines and not self._at_end:
             self.show_from(self._lines[0].begin)
         else:
             self.action_last()
