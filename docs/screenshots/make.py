@@ -23,7 +23,18 @@ from chromium import Chromium, Page, chromium_program  # noqa: E402
 from PIL import Image  # noqa: E402
 
 MLBUNDLE = (sys.executable, "-m", "mlbundle.cli.main")
-RUN = ("run", "digits-png", "--runtime", "process", "--python", sys.executable, "--duration", "1s")
+RUN = (
+    "run",
+    "digits-png",
+    "--runtime",
+    "process",
+    "--python",
+    sys.executable,
+    "--duration",
+    "1s",
+    "--trace",
+    "full",
+)
 SHOWN = "document.querySelectorAll('.pf-track').length > 5"
 COLOURS = 64
 SETTLE_S = 3
@@ -50,18 +61,26 @@ def main() -> None:
                 page.wait_for(SHOWN, "tracks")
                 time.sleep(SETTLE_S)
                 save(page, "timeline.png")
-                # The first hit is the track, the second its first slice; then the keyboard goes to the timeline.
-                page.press(".pf-omnibox input")
-                page.type("normalize\r")
-                page.wait_for("document.body.innerText.includes('/ 361')", "hits")
-                page.type("\r")
-                page.run("document.activeElement.blur()")
-                page.type("ff")
-                time.sleep(SETTLE_S)
+                # The first hit is the track, the second its first slice; of layers each slice is one.
+                find(page, "normalize", hits=361, wanted=2)
                 save(page, "sample.png")
+                find(page, "/2/Conv", hits=200, wanted=2)
+                save(page, "layers.png")
         finally:
             opened.send_signal(signal.SIGINT)
             opened.wait()
+
+
+def find(page: Page, text: str, *, hits: int, wanted: int) -> None:
+    """Search for a text, go to a hit, and show it whole: the keyboard goes to the timeline."""
+    page.press(".pf-omnibox input")
+    page.run("document.querySelector('.pf-omnibox input').select()")
+    page.type(f"{text}\r")
+    page.wait_for(f"document.body.innerText.includes('/ {hits}')", "hits")
+    page.type("\r" * (wanted - 1))
+    page.run("document.activeElement.blur()")
+    page.type("ff")
+    time.sleep(SETTLE_S)
 
 
 def save(page: Page, name: str) -> None:
