@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mlbundle_tui.screens.run_page import TABS
 from mlbundle_tui.widgets.log_view import LogView
-from run_homes import GOLDEN, NARROW, WIDE, RunHome, drive, line_with, press, shown, until
+from run_homes import GOLDEN, NARROW, NORMAL, WIDE, RunHome, drive, line_with, press, shown, until
 
 LAYERS = {"Conv0": 4000, "Relu0": 500, "Conv1": 3000, "Gemm0": 2500}
 QUICK_TAB = "right_square_bracket"
@@ -198,6 +198,10 @@ def test_a_log_is_read_and_searched(runs: RunHome) -> None:
         await press(pilot, "l")
         await until(pilot, lambda: "line 499" in shown(pilot))
         assert "100 %" in shown(pilot)
+        for size in (NARROW, WIDE, NARROW, NORMAL):
+            await pilot.resize_terminal(*size)
+            await press(pilot)
+            assert "line 499" in shown(pilot)
         await press(pilot, "home", "slash")
         pilot.app.focused.value = "LINE 25"
         await press(pilot, "enter")
@@ -229,6 +233,8 @@ def test_a_log_is_read_and_searched(runs: RunHome) -> None:
         log.write_text("")
         await press(pilot, "f5")
         await until(pilot, lambda: "said nothing" in shown(pilot))
+        assert pilot.app.focused is None
+        assert "Search" not in shown(pilot)
         await press(pilot, "escape")
         assert pilot.app.screen.name_of_section == "runs"
 

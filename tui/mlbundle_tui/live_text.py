@@ -147,15 +147,18 @@ def numbers(found: Numbers | None) -> Text:
     return text
 
 
-def phases(found: Sequence[PhaseView]) -> Text:
-    """Return a line for each phase: how long it took, or how far it is and what remains."""
+def phases(found: Sequence[PhaseView], *, back: str = "") -> Text:
+    """Return a line for each phase: how long it took, or how far it is and what remains.
+
+    `back` is the colour of what remains of a bar.
+    """
     text = Text(no_wrap=True, overflow="ellipsis")
     for phase in found:
         sign, style = _SIGNS[phase.state]
         name = phase.name + (f" x{phase.times}" if phase.times > 1 else "")
         text.append(f"{sign} {name:<11}", style=style)
         if phase.state == "under way":
-            _append_under_way(text, phase)
+            _append_under_way(text, phase, back)
         elif phase.state != "to come":
             text.append(f"{units.duration(phase.seconds * 1e9):>9}", style="dim")
         text.append("\n")
@@ -212,9 +215,10 @@ def clock(duration_s: float) -> str:
     return f"{hours}:{minutes:02}:{whole_s:02}" if hours else f"{minutes}:{whole_s:02}"
 
 
-def _append_under_way(text: Text, phase: PhaseView) -> None:
+def _append_under_way(text: Text, phase: PhaseView, back: str) -> None:
     if phase.share is not None:
-        text.append(f"{bar(phase.share, _BAR):<{_BAR}}", style="green on grey23")
+        style = f"green on {back}" if back else "green"
+        text.append(f"{bar(phase.share, _BAR):<{_BAR}}", style=style)
         text.append(f" {phase.share:4.0%}", style="bold")
     else:
         text.append(f"{clock(phase.seconds):>9}", style="bold")

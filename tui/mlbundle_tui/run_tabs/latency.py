@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from mlbundle_tui.run_tabs.base import ShownRun
 
 _MOST_OF_P50 = 20
+_LEAST_BARS = 5
+_GAP = "   "
 
 
 def seconds(value_s: float) -> str:
     """Return a moment of a run."""
-    return f"{value_s:.3g} s"
+    return units.duration(value_s * 1e9) if value_s else "0 s"
 
 
 def histogram(bars: Sequence[Bar], width: int, height: int) -> Text:
@@ -74,8 +76,7 @@ class LatencyTab(RunTab, can_focus=True):
     DEFAULT_CSS = """
     LatencyTab #below { height: 2fr; }
     LatencyTab Plot { height: 3fr; }
-    LatencyTab #percentiles { width: 1fr; height: auto; padding: 1 0 0 0; }
-    RunPage.-narrow LatencyTab #percentiles { padding: 0; }
+    LatencyTab #percentiles { width: 1fr; height: auto; }
     RunPage.-wide LatencyTab #below { layout: horizontal; }
     RunPage.-wide LatencyTab Histogram { width: 2fr; }
     RunPage.-wide LatencyTab #percentiles { width: 1fr; padding: 1 0 0 4; }
@@ -129,16 +130,28 @@ class LatencyTab(RunTab, can_focus=True):
 
     def _show_percentiles(self) -> None:
         if self._found is not None:
-            self.query_one("#percentiles", Static).update(self._percentiles(self._found))
+            text = self._percentiles(self._found, self.size.width)
+            self.query_one("#percentiles", Static).update(text)
+            # Where there is little room the plot gives way, and neither the bars nor the last percentiles.
+            beside = self.screen.has_class("-wide") or not self._found.bars
+            width = max(1, self.size.width)
+            lines = sum(1 + (len(line) - 1) // width for line in text.plain.splitlines())
+            least = 0 if beside else _LEAST_BARS + lines
+            self.query_one("#below").styles.min_height = least
 
-    def _percentiles(self, found: LatencyView) -> Text:
-        wide = self.screen.has_class("-wide")
-        gap = "\n" if wide else "   "
+    def _percentiles(self, found: LatencyView, width: int) -> Text:
+        """Return the percentiles one below another in a wide terminal, else beside one another, none of them cut."""
         pairs = [("least", found.least_ns), *((f"p{p:g}", ns) for p, ns in found.percentiles.items())]
-        text = Text()
+        text, room = Text(), 0
         for name, value_ns in [*pairs, ("most", found.most_ns)]:
-            text.append(f"{name:<6}" if wide else f"{name} ", style="dim")
-            text.append(f"{units.duration(value_ns):>9}{gap}" if wide else f"{units.duration(value_ns)}{gap}")
+            value = units.duration(value_ns)
+            if self.screen.has_class("-wide"):
+                text.append(f"{name:<6}", style="dim").append(f"{value:>9}\n")
+                continue
+            taken = len(f"{name} {value}")
+            text.append(_GAP if room >= taken + len(_GAP) else "\n" if text else "")
+            room = (room - len(_GAP) if room >= taken + len(_GAP) else width) - taken
+            text.append(f"{name} ", style="dim").append(value)
         of = "windows said while it ran" if found.source == "windows" else f"the pass {found.kind}"
         queries = counted(found.queries, "query", "queries")
         text.append(f"\n{queries} in {self._duration_s(found):.2f} s, of {of}", style="dim")

@@ -98,7 +98,9 @@ class LogsTab(RunTab):
         )
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Escape ends the search first, and the page when there is none."""
+        """Escape ends the search first, and the page when there is none; where nothing is, nothing is searched."""
+        if self.has_class("-nothing"):
+            return False
         if action == "clear":
             return bool(self._wanted) or self.query_one(Input).has_class("-shown")
         return True if action not in {"next", "previous"} else bool(self._wanted)

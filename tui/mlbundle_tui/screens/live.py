@@ -297,7 +297,7 @@ class LiveRun(Section):
     def _draw(self, seen: Seen) -> None:
         view = seen.view
         with self.app.batch_update():
-            self._put("#phases", live_text.phases(view.phases()))
+            self._put("#phases", live_text.phases(view.phases(), back=self._back()))
             self._put("#resources", live_text.resources(view.counters))
             self._put("#warnings", live_text.warnings(view))
             if not self._over:
@@ -308,6 +308,11 @@ class LiveRun(Section):
             log = self.query_one("#events", Log)
             log.write_lines(live_text.log_lines(view.take_lines()), scroll_end=log.is_vertical_scroll_end)
             self._draw_log(seen)
+
+    def _back(self) -> str:
+        """Return the theme's colour of what is not yet filled; a theme of the terminal's own colours has none."""
+        panel = self.app.theme_variables.get("panel", "")
+        return panel if panel.startswith("#") else ""
 
     def _show_numbers(self, found: live_text.Numbers | None) -> None:
         self._put("#line", live_text.numbers(found))
