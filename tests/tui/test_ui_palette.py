@@ -88,7 +88,8 @@ def test_c_copies_the_command_of_what_has_the_focus() -> None:
     async def steps(pilot):
         copied = []
         for keys in (["r"], ["3"], ["space", "space"], ["4"], ["5"]):
-            await press(pilot, *keys, "c")
+            await press(pilot, *keys)
+            await press(pilot, "c")
             copied.append(pilot.app.clipboard)
             shown = text_of(pilot.app).splitlines()
             assert any(line.strip() and pilot.app.clipboard.startswith(line.strip()) for line in shown)

@@ -41,7 +41,8 @@ class MlbundleApp(App[None]):
 
     `failure` is what ended it, if anything did; `chosen` is the bundle that the section Run takes next,
     `chosen_network` how its registry is reached, `offered` both for a form that has no bundle; `going` are the ids of
-    the runs that go on, newest first; `problem` is what is wrong everywhere, empty for nothing.
+    the runs that go on, newest first, `runs_seen` what was last seen of all runs; `problem` is what is wrong
+    everywhere, empty for nothing.
     """
 
     TITLE = "mlbundle"
@@ -70,6 +71,7 @@ class MlbundleApp(App[None]):
         self.chosen_network: Network | None = None
         self.offered: tuple[str, Network | None] = "", None
         self.going: tuple[str, ...] = ()
+        self.runs_seen: RunsSeen | None = None
         self.problem = ""
         # While something is measured nothing on the screen may move by itself.
         self.animation_level = "none"
@@ -85,6 +87,7 @@ class MlbundleApp(App[None]):
         self._keys = dict(keys or {})
         self._made: set[str] = set()
         self._repaint: Timer | None = None
+        self._at_once = False
 
     def on_mount(self) -> None:
         """Show the first section."""
@@ -95,7 +98,7 @@ class MlbundleApp(App[None]):
             self.call_after_refresh(self.run_worker, self._check_folder, group="folder")
 
     def _runs_changed(self, seen: RunsSeen) -> None:
-        self.going = seen.going
+        self.runs_seen, self.going = seen, seen.going
         if isinstance(self.screen, Section):
             self.screen.runs_changed()
 
@@ -120,13 +123,22 @@ class MlbundleApp(App[None]):
 
     def action_section(self, name: str) -> None:
         """Go to a section; it is made when it is first gone to."""
-        if name not in self._made:
+        known = name in self._made
+        if not known:
             self.add_mode(name, lambda: self._section(name))
             self._made.add(name)
         if name == "run" and isinstance(self.screen, Section):
             self.screen.offer()
+        self._at_once = known
         self.switch_mode(name)
-        self._draw_soon()
+        self._at_once = False
+        if not known:
+            self._draw_soon()
+
+    def delay_update(self, delay: float = 0.05) -> None:
+        """Draw nothing for a moment, which hides how a screen is made; one that is there is drawn at once."""
+        if not self._at_once:
+            super().delay_update(delay)
 
     def push_screen(self, *arguments: Any, **named: Any) -> Any:
         """Put a screen above the one that is shown."""

@@ -16,6 +16,7 @@ from mlbundle_tui.widgets.section_bar import SectionBar
 
 if TYPE_CHECKING:
     from textual.app import ComposeResult
+    from textual.events import ScreenResume
     from textual.widget import Widget
 
     from mlbundle_tui.context import Context
@@ -43,6 +44,7 @@ class Section(Screen[None]):
     def __init__(self, context: Context) -> None:
         super().__init__()
         self.context = context
+        self._was_shown = False
 
     @staticmethod
     def make(name: str, context: Context) -> Section:
@@ -60,8 +62,11 @@ class Section(Screen[None]):
         yield Static("", id="command", markup=False)
         yield KeyFooter()
 
-    def on_screen_resume(self) -> None:
+    def _on_screen_resume(self, event: ScreenResume) -> None:
         """Show above what happened while another screen was shown."""
+        # Another theme or another size are seen to by Textual before; without them nothing has another style.
+        event.refresh_styles = not self._was_shown
+        self._was_shown = True
         self.look_above()
 
     def runs_changed(self) -> None:

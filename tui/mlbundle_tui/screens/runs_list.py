@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from rich.text import Text
 from textual import work
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from textual.timer import Timer
 
     from mlbundle.runs.catalog import RunPage
+    from mlbundle.runs.changes import RunsSeen
+    from mlbundle_tui.app import MlbundleApp
     from mlbundle_tui.context import Context
 
 _TYPING_S = 0.15
@@ -60,6 +62,7 @@ class RunsList(Section):
         super().__init__(context)
         self.pages = RunPages()
         self._taken_in = False
+        self._seen: RunsSeen | None = None
         self._text = ""
         self._column, self._descending = "started", True
         self._reasons: dict[str, str] = {}
@@ -85,8 +88,8 @@ class RunsList(Section):
         self._take_in()
 
     def on_screen_resume(self) -> None:
-        """Look for runs that began or ended while another section was shown."""
-        if self.is_mounted and self.pages.is_read:
+        """Look for runs that began or ended while another section was shown, if any did."""
+        if self.is_mounted and self.pages.is_read and self._seen != self._app.runs_seen:
             self._take_in()
 
     @property
@@ -103,6 +106,10 @@ class RunsList(Section):
     def is_read(self) -> bool:
         """Whether the folders were looked at and the index was read."""
         return self._taken_in and self.pages.is_read
+
+    @property
+    def _app(self) -> MlbundleApp:
+        return cast("MlbundleApp", self.app)
 
     def _is_going(self) -> bool:
         return self.run is not None and self.run["status"] in run_words.GOING
@@ -175,14 +182,20 @@ class RunsList(Section):
         if empty:
             self.query_one("#nothing", Static).update(_NOTHING)
         self.set_class(empty, "-empty")
-        self.table.set_columns(runs_text.titled(self._column, descending=self._descending))
+        self.table.set_columns(
+            runs_text.titled(self._column, descending=self._descending, rows=self.pages.rows_here())
+        )
         self.table.set_source(count, self._cells, cursor=cursor, still=True)
         self._show_chosen()
 
     # Runs that go on
 
-    @work(thread=True, exclusive=True, group="runs-going")
     def _take_in(self) -> None:
+        self._seen = self._app.runs_seen
+        self._take_in_now()
+
+    @work(thread=True, exclusive=True, group="runs-going")
+    def _take_in_now(self) -> None:
         """Take in what the folders have and the index has not, and find the runs that go on."""
         from mlbundle.runs.catalog import refresh_runs
         from mlbundle.runs.running import running_rows
