@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mlbundle.runs.catalog import RunPage
 
 PAGE = 500
@@ -38,6 +40,12 @@ class RunPages:
         page, place = divmod(number - len(self.going), PAGE)
         rows = self._pages.get(page, ())
         return rows[place] if place < len(rows) else None
+
+    def rows_here(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows that are here: those that go on, and those of the pages that are kept."""
+        yield from self.going
+        for rows in self._pages.values():
+            yield from rows
 
     def wanted(self, number: int) -> int | None:
         """Return the page that a row stands in, once: when it is neither here nor asked for."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from mlbundle.store.run_filter import SORTS
@@ -12,22 +15,28 @@ from mlbundle_tui import run_words
 from mlbundle_tui.widgets.row_table import Cell, Column
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 COLUMNS = (
     Column("mark", "", 1),
     Column("started", "started", 11, from_width=60),
-    Column("status", "status", 14),
+    Column("status", "status", 11),
     Column("model", "model", 14, flex=3),
     Column("framework", "framework", 14, flex=2, from_width=72),
-    Column("scenario", "scenario", 13, from_width=86),
-    Column("headline", "headline", 12, right=True),
-    Column("of", "", 13, from_width=100),
+    Column("scenario", "scenario", 8, from_width=86),
+    Column("headline", "headline", 8, right=True),
+    Column("of", "", 0, from_width=100),
     Column("p99", "p99", 8, right=True, from_width=112),
-    Column("throughput", "throughput", 11, right=True, from_width=126),
+    Column("throughput", "throughput", 10, right=True, from_width=126),
     Column("accuracy", "accuracy", 8, right=True, from_width=136),
-    Column("runtime", "runtime", 18, from_width=156),
+    Column("runtime", "runtime", 7, from_width=156),
 )
+# Of a column that has no part of what is left: a long name of a phase, or of a scenario, takes no more.
+_MOST = 18
+_NAMES = (
+    "model", "model_version", "framework", "framework_version", "variant", "scenario", "headline", "runtime", "isolation",
+)  # fmt: skip
+_MEASURED, _MOST_MEASURED = 100, 500
 
 
 def sort_of(column: str) -> str | None:
@@ -36,13 +45,35 @@ def sort_of(column: str) -> str | None:
     return name if name in SORTS else None
 
 
-def titled(column: str, *, descending: bool) -> list[Column]:
-    """Return the columns, that by which is sorted with an arrow."""
+def titled(column: str, *, descending: bool, rows: Iterable[Mapping[str, Any]] = ()) -> list[Column]:
+    """Return the columns, as wide as these rows need them, and that by which is sorted with an arrow."""
     arrow = " ↓" if descending else " ↑"
-    return [
-        Column(c.key, c.title + (arrow if c.key == column else ""), c.width, c.flex, c.right, c.from_width)
-        for c in COLUMNS
-    ]  # fmt: skip
+    needs = _needs(rows)
+    found = []
+    for plain in COLUMNS:
+        title = plain.title + (arrow if plain.key == column else "")
+        # No column grows when one sorts by it.
+        need = max(needs.get(plain.key, 0), len(plain.title) + (len(arrow) if sort_of(plain.key) else 0))
+        if plain.flex:
+            found.append(replace(plain, title=title, width=min(plain.width, need), most=need))
+        else:
+            found.append(replace(plain, title=title, width=max(plain.width, min(need, _MOST))))
+    return found
+
+
+def _needs(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Return how wide the cells of each column are: of runs that differ in nothing but numbers not all are measured."""
+    here = list(rows)
+    named = {tuple(row[key] for key in _NAMES): row for row in here}
+    lines = [cells(row, marked=False) for row in islice(chain(here[:_MEASURED], named.values()), _MOST_MEASURED)]
+    texts = [[cell if isinstance(cell, str) else cell[0] for cell in line] for line in lines]
+    needs = {
+        column.key: max(map(cell_len, column_texts))
+        for column, column_texts in zip(COLUMNS, zip(*texts, strict=True), strict=False)
+    }
+    if any(row["status"] in run_words.GOING for row in here):
+        needs["status"] = max(needs["status"], len("▶ measure 100 %"))
+    return needs
 
 
 def needs_reason(row: Mapping[str, Any]) -> bool:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _MOST_OF_P50 = 20
 _LEAST_BARS = 5
+# A line above the percentiles that stand beside the bars, and one that the last sentence may take more.
+_BESIDE = 2
 _GAP = "   "
 
 
@@ -133,11 +135,10 @@ class LatencyTab(RunTab, can_focus=True):
             text = self._percentiles(self._found, self.size.width)
             self.query_one("#percentiles", Static).update(text)
             # Where there is little room the plot gives way, and neither the bars nor the last percentiles.
-            beside = self.screen.has_class("-wide") or not self._found.bars
-            width = max(1, self.size.width)
+            wide, width = self.screen.has_class("-wide"), max(1, self.size.width)
             lines = sum(1 + (len(line) - 1) // width for line in text.plain.splitlines())
-            least = 0 if beside else _LEAST_BARS + lines
-            self.query_one("#below").styles.min_height = least
+            above = _BESIDE if wide else _LEAST_BARS if self._found.bars else 0
+            self.query_one("#below").styles.min_height = lines + above
 
     def _percentiles(self, found: LatencyView, width: int) -> Text:
         """Return the percentiles one below another in a wide terminal, else beside one another, none of them cut."""

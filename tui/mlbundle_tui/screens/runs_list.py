@@ -80,6 +80,11 @@ class RunsList(Section):
                 yield Static(_NOTHING, id="nothing", classes="empty", markup=False)
             yield Static("", id="preview")
 
+    def on_resize(self) -> None:
+        """Lay out anew what is said of the run: a line for each thing where there is room."""
+        if self.pages.is_read:
+            self.call_after_refresh(self._show_chosen)
+
     def on_mount(self) -> None:
         """Show what the index knows, then take in what is new."""
         self.table.focus()

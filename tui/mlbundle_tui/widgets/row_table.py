@@ -34,7 +34,10 @@ _ELLIPSIS = "…"
 
 @dataclass(frozen=True)
 class Column:
-    """A column: `width` in cells, at least; `flex` is its part of what is left. Shown from a table's width on."""
+    """A column: `width` in cells, at least; `flex` is its part of what is left, up to `most` cells.
+
+    Shown from a table's width on.
+    """
 
     key: str
     title: str
@@ -42,6 +45,7 @@ class Column:
     flex: int = 0
     right: bool = False
     from_width: int = 0
+    most: int | None = None
 
 
 class RowTable(ScrollView, can_focus=True):
@@ -272,17 +276,23 @@ class RowTable(ScrollView, can_focus=True):
         width = self.width_inside
         columns = [column for column in self._columns if column.from_width <= width]
         room = width - sum(column.width + _GAP for column in columns) + _GAP
-        parts = sum(column.flex for column in columns)
-        found = []
-        for column in columns:
-            more = max(0, room) * column.flex // parts if parts else 0
-            room, parts = room - more, parts - column.flex
-            # Where even the least does not fit the widest give way.
-            found.append((column, column.width + more))
-        over = sum(w + _GAP for _, w in found) - _GAP - width
-        if over > 0:
-            found = [(c, max(4, w - over) if c.flex else w) for c, w in found]
-        return found
+        widths = [column.width for column in columns]
+        growing = [n for n, column in enumerate(columns) if column.flex]
+        # Those that need the least more get theirs first: what they leave is for the others.
+        growing.sort(key=lambda n: float("inf") if (most := columns[n].most) is None else most - widths[n])
+        parts = sum(columns[n].flex for n in growing)
+        for n in growing:
+            column = columns[n]
+            more = max(0, room) * column.flex // parts
+            if column.most is not None:
+                more = max(0, min(more, column.most - column.width))
+            widths[n], room, parts = widths[n] + more, room - more, parts - column.flex
+        # Where even the least does not fit the widest give way.
+        over = sum(widths) + _GAP * (len(widths) - 1) - width
+        return [
+            (column, max(4, w - over) if over > 0 and column.flex else w)
+            for column, w in zip(columns, widths, strict=True)
+        ]
 
     def _update_size(self) -> None:
         self.virtual_size = Size(self.width_inside, self._count + 1)
