@@ -63,15 +63,10 @@ class QuickPilot(Pilot[None]):
         self.app._driver.send_message(event)
 
 
-class FirstApp(MlbundleApp):
-    """The app, which begins with the section `first`: the others take their time."""
-
-    CSS_PATH = str(Path(inspect.getfile(MlbundleApp)).with_name("app.tcss"))
-    first, chosen = "bundles", ""
-
-    def action_section(self, name: str) -> None:
-        """Go to a section."""
-        super().action_section(name if self._made else self.first)
+def app_of(first: str) -> type[MlbundleApp]:
+    """Return the app, which begins with the section `first`: the others take their time."""
+    folder = Path(inspect.getfile(MlbundleApp)).parent
+    return type("FirstApp", (MlbundleApp,), {"CSS_PATH": str(folder / "app.tcss"), "DEFAULT_MODE": first})
 
 
 def drive(
@@ -91,8 +86,8 @@ def drive(
     """
 
     async def main() -> Any:
-        app = FirstApp(context or Context(load_settings()), **named)
-        app.first, app.chosen = first, chosen
+        app = app_of(first)(context or Context(load_settings()), **named)
+        app.chosen = chosen
         async with app.run_test(size=size):
             pilot = QuickPilot(app)
             await settled(pilot, apart)

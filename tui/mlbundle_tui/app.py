@@ -47,6 +47,7 @@ class MlbundleApp(App[None]):
 
     TITLE = "mlbundle"
     CSS_PATH = "app.tcss"
+    DEFAULT_MODE = "bundles"
     HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012 - Textual declares it so
         (0, "-narrow"),
         (80, "-normal"),
@@ -85,14 +86,13 @@ class MlbundleApp(App[None]):
                 self._filters, lambda: self.current_theme.background or "black"
             )
         self._keys = dict(keys or {})
-        self._made: set[str] = set()
+        self._made = {self.DEFAULT_MODE}
         self._repaint: Timer | None = None
         self._at_once = False
 
     def on_mount(self) -> None:
-        """Show the first section."""
+        """Begin to look for what changes."""
         self.set_keymap(self._keys)
-        self.action_section("bundles")
         self._run_watch = RunWatch(self, self.context.settings, self._runs_changed)
         if not self.context.readonly:
             self.call_after_refresh(self.run_worker, self._check_folder, group="folder")
@@ -197,8 +197,15 @@ class MlbundleApp(App[None]):
 
         show_error(self, _typed(error))
 
+    def get_default_screen(self) -> Screen[None]:
+        """Return the first section: an empty screen before it would be made, styled and laid out for nothing."""
+        return self._section(self.DEFAULT_MODE)
+
     def _section(self, name: str) -> Screen[None]:
-        return Section.make(name, self.context)
+        section = Section.make(name, self.context)
+        # It is styled as it is made, by the theme that there is: all of the CSS need not be read anew for that.
+        section._css_update_count = self._css_update_count
+        return section
 
 
 def _typed(error: Exception) -> MlbundleError:

@@ -44,7 +44,6 @@ class Section(Screen[None]):
     def __init__(self, context: Context) -> None:
         super().__init__()
         self.context = context
-        self._was_shown = False
 
     @staticmethod
     def make(name: str, context: Context) -> Section:
@@ -64,9 +63,8 @@ class Section(Screen[None]):
 
     def _on_screen_resume(self, event: ScreenResume) -> None:
         """Show above what happened while another screen was shown."""
-        # Another theme or another size are seen to by Textual before; without them nothing has another style.
-        event.refresh_styles = not self._was_shown
-        self._was_shown = True
+        # Textual sees to another theme or another size before; without them nothing has another style.
+        event.refresh_styles = False
         self.look_above()
 
     def runs_changed(self) -> None:
