@@ -132,7 +132,7 @@ def registry_rows(
 
 def _candidates(folder: Path, cancelled: Callable[[], bool]) -> Iterator[Path]:
     """Yield bundle files, and folders with a model.yml, in the order of their paths."""
-    if os.path.isfile(folder):  # not of Path: that raises for names that are too long
+    if os.path.isfile(folder):  # noqa: PTH113 - that of Path raises for names that are too long
         if folder.name == MODEL_FILE or folder.suffix == BUNDLE_SUFFIX:
             yield folder.parent if folder.name == MODEL_FILE else folder
         return

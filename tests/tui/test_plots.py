@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 from mlbundle_tui.run_tabs.latency import histogram
 from mlbundle_tui.widgets.plot import bar, columns, dots, folded
 from mlbundle_tui.widgets.row_table import fit
+from mlbundle_tui.widgets.texts import fold_words
 from rich.cells import cell_len
+from rich.text import Text
 
 from mlbundle.runs.latencies import Bar
 
@@ -67,3 +69,20 @@ def test_any_text_takes_exactly_its_cells(text: str, width: int, right: bool) ->
 )
 def test_long_texts_are_cut(text: str, cut: str) -> None:
     assert fit(text, 4) == cut
+
+
+def test_long_words_are_broken_where_they_have_parts() -> None:
+    def lines(text: str, width: int) -> list[str]:
+        found = fold_words(Text(text), width).plain.split("\n")
+        assert "".join(found) == text
+        return found
+
+    digits = "0123456789abcdef" * 4
+    assert lines("/work/models/digits-cnn", 20) == ["/work/models/", "digits-cnn"]
+    assert lines(f"sha256:{digits}", 40) == [f"sha256:{digits[:32]}", digits[32:]]
+    assert lines(f"sha256:{digits}", 80) == [f"sha256:{digits}"]
+    assert lines("a " + "b" * 9, 4) == ["a bbbb", "bbbb", "b"]
+    assert lines("模型模型", 5) == ["模型", "模型"]
+    assert max(map(cell_len, lines("名" * 3000 + digits + "-/:" * 100, 7))) <= 7
+    assert lines("", 5) == [""]
+    assert lines("模", 1) == ["模"]

@@ -63,6 +63,22 @@ def test_runs_are_listed_newest_first_with_a_word_for_their_status(runs: RunHome
     drive(look)
 
 
+def test_columns_are_as_wide_as_what_they_hold(runs: RunHome) -> None:
+    runs.add()
+    runs.add("a-longer-name")
+
+    async def look(pilot) -> None:
+        full = next(row for row in rows(pilot) if "a-longer-name:1.0.0" in row.partition("│")[0])
+        # What is left stands at the end, where nothing is cut.
+        assert "…" not in full
+        assert "    │" in full
+        await pilot.resize_terminal(80, 24)
+        await press(pilot)
+        assert f"digits-cnn:{GOLDEN['bundle']['version']}" in "".join(rows(pilot))
+
+    drive(look, size=(200, 50))
+
+
 def test_any_size_shows_runs_or_nothing_but_does_not_break(runs: RunHome) -> None:
     run_id = runs.add("[red]名前" + "あ" * 300 + "\u202e\u0007[/]" + "ש" * 190)
 

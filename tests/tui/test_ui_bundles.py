@@ -101,7 +101,7 @@ def table(pilot: Pilot[None]) -> BundleTable:
 async def choose(pilot: Pilot[None], reference: str) -> None:
     """Put the cursor on a bundle."""
     references = [row.reference for row in table(pilot).rows_shown]
-    table(pilot).move_cursor(row=references.index(reference))
+    table(pilot).cursor = references.index(reference)
     await settled(pilot)
 
 
@@ -344,7 +344,8 @@ def test_a_registry_is_opened_and_a_bundle_pulled(mini: Path, registry: RealRegi
 
 
 @pytest.mark.parametrize(
-    ("place", "said"), [("oci://h.example/x --force", "--plain-http"), ("/nowhere", "no folder or file /nowhere")]
+    ("place", "said"),
+    [("oci://h.example/x --force", "--plain-http"), ("/nowhere", "no folder or file /nowhere")],
 )
 def test_a_place_that_is_none_is_an_error_with_a_hint(place: str, said: str) -> None:
     async def steps(pilot: Pilot[None]) -> str:

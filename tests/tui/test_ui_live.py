@@ -364,7 +364,10 @@ def test_a_log_of_a_gigabyte(run: Run) -> None:
     before, after, whole = watch(run, steps)
     assert "the last" not in before
     lines = [line.strip() for line in after.splitlines()]
-    assert lines[lines.index("worker.log: what the worker wrote") + 1 :][:2] == ["the last but one", "the last"]
+    assert lines[lines.index("worker.log: what the worker wrote") + 1 :][:2] == [
+        "the last but one",
+        "the last",
+    ]
     assert "phases" not in whole
     assert "▶ measure" not in whole
     assert "the last" in whole

@@ -93,7 +93,8 @@ def explained(document: Mapping[str, Any], settings: Settings) -> RenderableType
         ("limits", f"{threads}, CPUs {cpus}, memory {units.size(limits['memory_bytes'])}"),
         ("kept in", str(settings.runs_dir)),
     ]  # fmt: skip
-    text = Text()
+    # Broken lines of JSON are hard to read, and `mlbundle run --dry-run` prints it whole.
+    text = Text(no_wrap=True, overflow="ellipsis")
     for name, part in (("container", container), ("job", job)):
         if part is not None:
             text.append(f"\n{name} ", style="bold not dim")

@@ -34,7 +34,8 @@ COLUMNS = (
 # Of a column that has no part of what is left: a long name of a phase, or of a scenario, takes no more.
 _MOST = 18
 _NAMES = (
-    "model", "model_version", "framework", "framework_version", "variant", "scenario", "headline", "runtime", "isolation",
+    "model", "model_version", "framework", "framework_version", "variant",
+    "scenario", "headline", "runtime", "isolation",
 )  # fmt: skip
 _MEASURED, _MOST_MEASURED = 100, 500
 
@@ -65,7 +66,9 @@ def _needs(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     """Return how wide the cells of each column are: of runs that differ in nothing but numbers not all are measured."""
     here = list(rows)
     named = {tuple(row[key] for key in _NAMES): row for row in here}
-    lines = [cells(row, marked=False) for row in islice(chain(here[:_MEASURED], named.values()), _MOST_MEASURED)]
+    lines = [
+        cells(row, marked=False) for row in islice(chain(here[:_MEASURED], named.values()), _MOST_MEASURED)
+    ]
     texts = [[cell if isinstance(cell, str) else cell[0] for cell in line] for line in lines]
     needs = {
         column.key: max(map(cell_len, column_texts))

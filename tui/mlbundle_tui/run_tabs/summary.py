@@ -14,6 +14,7 @@ from mlbundle.store.headline import headline_of, is_quick
 from mlbundle.wording import run_rows
 from mlbundle_tui import record_words, run_words
 from mlbundle_tui.run_tabs.base import RunTab
+from mlbundle_tui.widgets.texts import Folded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -125,5 +126,5 @@ def _lines(title: str, pairs: Sequence[tuple[str, str]]) -> Group:
     table.add_column(width=_NAMES, no_wrap=True)
     table.add_column(ratio=1, overflow="fold")
     for name, text in pairs:
-        table.add_row(Text(name, style="dim"), Text(text))
+        table.add_row(Text(name, style="dim"), Folded(Text(text)))
     return Group(Text(title, style="bold"), table, Text(""))

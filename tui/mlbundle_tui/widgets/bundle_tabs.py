@@ -19,10 +19,10 @@ class BundleTabs(Vertical):
     """A line of tabs and what the chosen one shows; it is told what to show."""
 
     DEFAULT_CSS = """
-    BundleTabs { width: 2fr; border-left: solid $panel; padding: 0 1; }
+    BundleTabs { width: 2fr; border-left: solid $panel; padding: 0 0 0 1; }
     BundleTabs > #tabs { height: 1; margin-bottom: 1; }
     BundleTabs > VerticalScroll { height: 1fr; scrollbar-size-vertical: 1; }
-    BundleTabs > VerticalScroll > Static { width: 1fr; height: auto; }
+    BundleTabs > VerticalScroll > Static { width: 1fr; height: auto; padding: 0 1 0 0; }
     BundleTabs > VerticalScroll:focus { background-tint: $foreground 4%; }
     """
 
