@@ -199,6 +199,8 @@ class MlbundleApp(App[None]):
 
     def get_default_screen(self) -> Screen[None]:
         """Return the first section: an empty screen before it would be made, styled and laid out for nothing."""
+        # Only what is not a mode yet begins with this screen; to come back to it, it must be one.
+        self.add_mode(self.DEFAULT_MODE, self.get_default_screen)
         return self._section(self.DEFAULT_MODE)
 
     def _section(self, name: str) -> Screen[None]:
