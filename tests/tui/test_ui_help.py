@@ -98,6 +98,6 @@ def test_tables_of_every_kind_have_the_same_keys() -> None:
         table = pilot.app.screen.table
         for keys, row in (("G", 3), ("k", 2), ("home", 0), ("end", 3), ("g", 0), ("j", 1)):
             await press(pilot, keys)
-            assert table.cursor_row == row, keys
+            assert table.cursor == row, keys
 
     helped(steps, first="bundles")

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from textual.app import ComposeResult
     from textual.timer import Timer
-    from textual.widgets import DataTable
 
     from mlbundle.runs.bundle_detail import BundleDetail
     from mlbundle.runs.bundle_filter import BundleFilter
@@ -46,7 +45,6 @@ class BundleShelf(Section):
     BundleShelf #shelf { width: 3fr; }
     BundleShelf #filter { height: 1; border: none; padding: 0 1; background: $surface; }
     BundleShelf #filter:focus { background: $boost; }
-    BundleShelf #bundles { height: 1fr; background: transparent; scrollbar-size-horizontal: 0; }
     BundleShelf #state { height: 1; color: $text-muted; padding: 0 1; }
     BundleShelf #here { display: none; width: 1fr; border-left: solid $panel; padding: 0 1; }
     BundleShelf #here { scrollbar-size-vertical: 1; }
@@ -267,7 +265,7 @@ class BundleShelf(Section):
             empty = "nothing fits: esc clears the filter" if self.query_one("#filter", Input).value else ""
             text = self._working or empty or "no bundles: o opens a folder or a registry"
         else:
-            shown = f"{table.cursor_row + 1:,} of {table.total:,}"
+            shown = f"{table.cursor + 1:,} of {table.total:,}"
             sources = f" · {', '.join(self._sources)}" if self._sources else ""
             text = f"{shown} · by {self._sort}{sources}" + (f" · {self._working}" if self._working else "")
         self.query_one("#state", Static).update(text)
@@ -275,9 +273,9 @@ class BundleShelf(Section):
 
     # The chosen bundle
 
-    @on(BundleTable.RowHighlighted)
-    def _moved(self, event: DataTable.RowHighlighted) -> None:
-        if event.cursor_row >= len(self.table.rows_shown) - 1 and self.table.more():
+    @on(BundleTable.Highlighted)
+    def _moved(self, event: BundleTable.Highlighted) -> None:
+        if event.row >= len(self.table.rows_shown) - 1 and self.table.more():
             self._say()
         if self._moving is not None:
             self._moving.stop()

@@ -85,7 +85,7 @@ class BundlesSection(BundleShelf):
             return self.is_mounted and bool(self.query(MendingPane)) and self.pane.goes_on
         return True
 
-    @on(BundleTable.RowSelected)
+    @on(BundleTable.Selected)
     def _selected(self) -> None:
         if not self.context.readonly:
             self.action_run_bundle()
@@ -132,7 +132,7 @@ class BundlesSection(BundleShelf):
     def action_sort(self) -> None:
         """Sort by the next column."""
         self._sort = _SORTS[(_SORTS.index(self._sort) + 1) % len(_SORTS)]
-        self.table.move_cursor(row=0, animate=False)
+        self.table.cursor = 0
         self._query()
 
     def offer(self) -> None:

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual.binding import Binding
-from textual.widgets import DataTable
 
 from mlbundle.wording import units
+from mlbundle_tui.widgets.row_table import Cell, Column, RowTable
 from mlbundle_tui.widgets.texts import STATES, fit, state_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mlbundle.runs.bundle_filter import BundleFilter
     from mlbundle.runs.readiness import Readiness
     from mlbundle.runs.shelf import BundleRow, Shelf
@@ -30,34 +32,31 @@ _COLUMNS = {
 _MOST_NAME = 60
 
 
-class BundleTable(DataTable[Text], inherit_bindings=False):
-    """Bundles of a shelf; `rows_shown` are those that are loaded, in order. Its keys are those of `RowTable`."""
+class BundleTable(RowTable, inherit_bindings=False):
+    """Bundles of a shelf; `rows_shown` are those that are loaded, in order."""
 
+    DEFAULT_CSS = """
+    BundleTable { padding: 0 1; scrollbar-gutter: stable; }
+    """
     BINDINGS: ClassVar = [
-        Binding("up,k", "cursor_up", "Up", show=False, id="table.up"),
-        Binding("down,j", "cursor_down", "Down", show=False, id="table.down"),
-        Binding("pageup", "page_up", "Page up", show=False, id="table.page_up"),
-        Binding("pagedown", "page_down", "Page down", show=False, id="table.page_down"),
-        Binding("home,g", "scroll_top", "First", show=False, id="table.first"),
-        Binding("end,G", "scroll_bottom", "Last", show=False, id="table.last"),
-        Binding("enter", "select_cursor", "Choose", show=False, id="table.select"),
+        *RowTable.BINDINGS[:-1],
+        Binding("enter", "select", "Choose", show=False, id="table.select"),
     ]
 
     def __init__(self) -> None:
-        super().__init__(cursor_type="row", zebra_stripes=False, id="bundles")
+        super().__init__((), opens=True, id="bundles")
         self.rows_shown: list[BundleRow] = []
         self.total = 0
         self._shelf: Shelf | None = None
         self._filter: BundleFilter | None = None
         self._sort = "name"
         self._widths: dict[str, int] = {}
-        self._judged: dict[str, Readiness] = {}
+        self._known: dict[str, Readiness] = {}
 
     @property
     def chosen(self) -> BundleRow | None:
         """The bundle under the cursor."""
-        row = self.cursor_row
-        return self.rows_shown[row] if 0 <= row < len(self.rows_shown) else None
+        return self.rows_shown[self.cursor] if self.cursor < len(self.rows_shown) else None
 
     def show(self, shelf: Shelf, wanted: BundleFilter, sort: str) -> None:
         """Show what fits, from its beginning; the cursor stays on the bundle that it is on, where that fits."""
@@ -65,10 +64,10 @@ class BundleTable(DataTable[Text], inherit_bindings=False):
         self._shelf, self._filter, self._sort = shelf, wanted, sort
         self.total = shelf.count(wanted)
         self.rows_shown = shelf.page(wanted, sort=sort, limit=PAGE)
-        self._fill()
         keys = [row.key for row in self.rows_shown]
-        if before is not None and before.key in keys:
-            self.move_cursor(row=keys.index(before.key), animate=False)
+        self._lay_out()
+        cursor = keys.index(before.key) if before is not None and before.key in keys else 0
+        self.set_source(len(keys), self._cells_of, cursor=cursor)
 
     def more(self) -> bool:
         """Load the next page; whether there was one."""
@@ -78,55 +77,51 @@ class BundleTable(DataTable[Text], inherit_bindings=False):
         known = {row.key for row in self.rows_shown}
         page = [row for row in page if row.key not in known]
         self.rows_shown += page
-        for row in page:
-            self.add_row(*self._cells(row), key=row.key)
+        self.set_source(len(self.rows_shown), self._cells_of)
         return bool(page)
 
     def near(self, reach: int = 40) -> list[BundleRow]:
         """Return the bundles that can be seen or are about to be."""
-        first = max(0, int(self.scroll_offset.y) - 2)
+        first = max(0, self.first_in_sight() - 2)
         return self.rows_shown[first : first + max(reach, self.size.height + 4)]
 
     def judged(self, key: str) -> Readiness | None:
         """Return what is known of what can run here of a bundle."""
-        return self._judged.get(key)
+        return self._known.get(key)
 
     def note(self, row: BundleRow, ready: Readiness) -> None:
         """Take what was found of a bundle, and show it anew."""
-        self._judged[row.key] = ready
+        self._known[row.key] = ready
         for index, shown in enumerate(self.rows_shown):
             if shown.key == row.key:
                 self.rows_shown[index] = row
-                for column, cell in zip(self._widths, self._cells(row), strict=True):
-                    self.update_cell(row.key, column, cell)
+                self.refresh_row(index)
                 return
 
     def forget(self) -> None:
         """Forget what can run here: something was built, pulled or removed."""
-        self._judged.clear()
+        self._known.clear()
 
     def on_resize(self) -> None:
         """Give the columns what room there is."""
         if self._fitting() != self._widths:
-            self._fill()
+            self._lay_out()
 
-    def _fill(self) -> None:
-        cursor = self.cursor_row
-        self.clear(columns=True)
+    def _lay_out(self) -> None:
         self._widths = self._fitting()
+        columns = []
         for name, width in self._widths.items():
-            title, *_ = _COLUMNS[name]
             # As in all tables: the largest first is ↓.
             arrow = "" if name != self._sort else " ↓" if name == "size" else " ↑"
-            self.add_column(Text(title + arrow, no_wrap=True), width=width, key=name)
-        for row in self.rows_shown:
-            self.add_row(*self._cells(row), key=row.key)
-        if 0 < cursor < len(self.rows_shown):
-            self.move_cursor(row=cursor, animate=False)
+            columns.append(Column(name, _COLUMNS[name][0] + arrow, width, right=name == "size"))
+        self.set_columns(columns)
+
+    def _cells_of(self, number: int) -> list[Cell]:
+        return self._cells(self.rows_shown[number])
 
     def _fitting(self) -> dict[str, int]:
         """Return the widths of the columns that there is room for."""
-        room = max(self.size.width - 2, 20)
+        room = max(self.width_inside + 2, 20)
         chosen: dict[str, int] = {}
         used = 0
         for name, (_, least, _) in _COLUMNS.items():
@@ -142,32 +137,27 @@ class BundleTable(DataTable[Text], inherit_bindings=False):
             chosen["name"] = min(chosen["name"], _MOST_NAME)
         return chosen
 
-    def _cells(self, row: BundleRow) -> list[Text]:
-        cells = {
-            "name": lambda width: Text(fit(row.name, width)),
+    def _cells(self, row: BundleRow) -> list[Cell]:
+        cells: dict[str, Callable[[int], Cell]] = {
+            "name": lambda width: fit(row.name, width),
             "state": lambda width: state_text(self._state(row), width=width),
             "framework": lambda width: self._frameworks(row, width),
-            "version": lambda width: Text(fit(row.version, width)),
-            "task": lambda width: Text(fit(row.task, width)),
-            "where": lambda width: Text(fit(row.where, width), style="dim"),
-            "size": lambda width: Text(
-                "" if row.size is None else fit(units.size(row.size), width), justify="right"
-            ),
+            "version": lambda width: fit(row.version, width),
+            "task": lambda width: fit(row.task, width),
+            "where": lambda width: (fit(row.where, width), "dim"),
+            "size": lambda width: "" if row.size is None else fit(units.size(row.size), width),
         }
-        made = [cells[name](width) for name, width in self._widths.items()]
-        for cell in made:
-            cell.no_wrap = True
-        return made
+        return [cells[name](width) for name, width in self._widths.items()]
 
     def _state(self, row: BundleRow) -> str:
-        known = self._judged.get(row.key)
+        known = self._known.get(row.key)
         return known.state if known is not None else row.state
 
     def _frameworks(self, row: BundleRow, width: int) -> Text:
         """Return the frameworks, each with the sign of the best that it can do here."""
         from mlbundle.runs.readiness import RANKS
 
-        ready = self._judged.get(row.key)
+        ready = self._known.get(row.key)
         names = row.framework.split()
         if ready is None or ready.problem or not names:
             return Text(fit(" ".join(names), width))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
+from rich.text import Text
 from textual.binding import Binding
 from textual.geometry import Region, Size
 from textual.message import Message
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from rich.style import Style
     from textual import events
 
-Cell = str | tuple[str, str]
-"""A text, or a text and the name of its style: one of STYLES."""
+Cell = str | tuple[str, str] | Text
+"""A text, or a text and the name of its style: one of STYLES; or a text with styles of its own, cut to its column."""
 
 STYLES = ("good", "bad", "warn", "dim", "accent", "strong")
 _GAP = 2
@@ -180,10 +181,15 @@ class RowTable(ScrollView, can_focus=True):
         """Show the row and say so."""
         if self.is_attached:
             self._keep_in_sight()
-            first = self.first_in_sight()
             for row in (before, now):
-                self.refresh(Region(0, row - first + 1, self.size.width, 1))
+                self.refresh_row(row)
             self.post_message(self.Highlighted(self, now))
+
+    def refresh_row(self, row: int) -> None:
+        """Draw a row anew, if it is in sight."""
+        line = row - self.first_in_sight() + 1
+        if 0 < line <= self.rows_in_sight():
+            self.refresh(Region(0, line, self.size.width, 1))
 
     def action_move(self, rows: int) -> None:
         """Move the cursor by rows."""
@@ -257,8 +263,12 @@ class RowTable(ScrollView, can_focus=True):
     def _strip(
         self, cells: Sequence[Cell], shown: Sequence[tuple[Column, int]], base: Style, width: int
     ) -> Strip:
-        segments = []
+        segments: list[Segment] = []
         for cell, (column, room) in zip(cells, shown, strict=True):
+            if isinstance(cell, Text):
+                segments += Segment.apply_style(cell.render(self.app.console), base)
+                segments.append(Segment(" " * (room - cell.cell_len + _GAP), base))
+                continue
             text, name = (cell, "") if isinstance(cell, str) else cell
             style = base + self._style(name) if name else base
             segments.append(Segment(fit(text, room, right=column.right), style))
