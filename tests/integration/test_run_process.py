@@ -57,7 +57,7 @@ def test_events_are_numbered_typed_and_in_the_order_of_the_phases(cli, mini) -> 
     begun = [e["name"] for e in events if e["kind"] == "phase" and e["state"] == "begun"]
     assert begun == [
         "plan",
-        "image",
+        "environment",
         "create",
         "start",
         "load",

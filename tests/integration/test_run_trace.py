@@ -33,7 +33,7 @@ def test_the_trace_of_a_run_holds_every_span_phase_flow_and_counter(cli, home) -
         phases = {s.name for s in slices if s.category == "phase"}
         assert {
             "plan",
-            "image",
+            "environment",
             "create",
             "start",
             "load",
