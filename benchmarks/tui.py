@@ -196,6 +196,8 @@ class Window:
 
 def paint(rounds: int, empty: Path) -> dict[str, Any]:
     ours, theirs = [], []
+    with Window(sys.executable, str(empty)) as window:  # compiles what only it imports
+        window.painted_s()
     for _ in range(rounds):
         for command, seen in (((sys.executable, str(empty)), theirs), (UI, ours)):
             with Window(*command) as window:
@@ -368,6 +370,9 @@ def use_home(folder: Path, cache: Path) -> None:
 
 def measure(arguments: argparse.Namespace, parts: list[str], folder: Path) -> dict[str, Any]:
     cache = load_settings().cache_dir
+    # As where it is installed: modules are compiled once, ours as well as those of libraries.
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
     found: dict[str, Any] = {}
     if "effect" in parts:
         use_home(folder / "effect", cache)

@@ -48,6 +48,7 @@ class GoingRuns(Vertical):
         self.runs: Sequence[RunningRun] = ()
         self._settings = settings
         self._looking = False
+        self._looked = False
         self._said = ""
 
     def say(self, text: str) -> None:
@@ -95,8 +96,9 @@ class GoingRuns(Vertical):
             self._looking = False
 
     def _show(self, runs: Sequence[RunningRun]) -> None:
-        if runs == self.runs and runs:
+        if self._looked and runs == self.runs:
             return
+        self._looked = True
         chosen, self.runs = self.chosen, runs
         ids = [run.run_id for run in runs]
         cursor = ids.index(chosen.run_id) if chosen is not None and chosen.run_id in ids else 0
