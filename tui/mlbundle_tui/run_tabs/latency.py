@@ -155,7 +155,8 @@ class LatencyTab(RunTab, can_focus=True):
             text.append(f"{name} ", style="dim").append(value)
         of = "windows said while it ran" if found.source == "windows" else f"the pass {found.kind}"
         queries = counted(found.queries, "query", "queries")
-        text.append(f"\n{queries} in {self._duration_s(found):.2f} s, of {of}", style="dim")
+        took = units.duration(self._duration_s(found) * 1e9)
+        text.append(f"\n{queries} in {took}, of {of}", style="dim")
         return text
 
     def _duration_s(self, found: LatencyView) -> float:
