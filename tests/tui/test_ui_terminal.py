@@ -45,11 +45,12 @@ def test_from_the_start_to_the_page_of_a_run_in_docker(in_image_home: Path, tmp_
     with Terminal(tmp_path, *ui_command(), size=(120, 40)) as terminal:
         terminal.wait_for("digits-cnn", "mlbundle run")
         terminal.press("2")
-        terminal.wait_for("no bundle is chosen")
+        terminal.wait_for("[ digits-cnn ]")  # which was under the cursor
         terminal.press_and_see("Enter")
+        terminal.press("C-u")
         terminal.type(str(bundle))
         terminal.press("Enter")
-        terminal.wait_for("ready: r runs it")
+        terminal.wait_for("mini:1.0.0", "ready: r runs it")
         terminal.press("r")
         terminal.wait_for("throughput", "Leave")
         (run,) = runs_of(in_image_home) - before
@@ -98,7 +99,7 @@ def test_a_run_goes_on_when_the_ui_is_killed_and_is_found_again(home: Path, tmp_
         terminal.press("y")
         terminal.wait_for("enter opens the results")
         terminal.press("Enter")
-        terminal.wait_for("cancelled", "Summary", folder.name)
+        terminal.wait_for("CANCELLED", "Summary", folder.name)
         terminal.kill(signal.SIGTERM)
         assert terminal.wait_for_end() == 143
         terminal.until(lambda shown: "Summary" not in shown, "the terminal as it was")
