@@ -211,7 +211,7 @@ def test_the_forms_of_the_bundle_are_choices(launcher: Launcher) -> None:
         with_torch = pilot.app.screen.command_line()  # type: ignore[attr-defined]
         # Another bundle has other forms.
         at(pilot, "reference")
-        await press(pilot, "enter", "backspace", "enter")
+        await press(pilot, "enter", "end", "backspace", "enter")
         return with_torch, pilot.app.screen.command_line()  # type: ignore[attr-defined]
 
     with_torch, without = form(steps, launcher, "digits-cnn")

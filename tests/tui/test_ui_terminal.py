@@ -47,7 +47,6 @@ def test_from_the_start_to_the_page_of_a_run_in_docker(in_image_home: Path, tmp_
         terminal.press("2")
         terminal.wait_for("[ digits-cnn ]")  # which was under the cursor
         terminal.press_and_see("Enter")
-        terminal.press_and_see("C-u")
         terminal.type(str(bundle))
         terminal.press("Enter")
         terminal.wait_for("mini:1.0.0", "ready: r runs it")

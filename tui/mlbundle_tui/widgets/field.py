@@ -206,7 +206,6 @@ class Field(Horizontal, can_focus=True):
             compact=True,
             max_length=_MOST_CHARACTERS,
             suggester=suggester,
-            select_on_focus=False,
         )
         self.mount(line)
         line.focus()
