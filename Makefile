@@ -4,7 +4,7 @@ PYTHON ?= python3
 UV ?= uv
 PYTEST_ARGS ?=
 # Processes that take tests, a file at a time; 0: all in one, in which a debugger works.
-TEST_PROCESSES ?= 2
+TEST_PROCESSES ?= 3
 BIN := .venv/bin
 STAMP := .venv/.complete
 UV_COMPILE := $(UV) pip compile --quiet --generate-hashes --no-header --no-annotate

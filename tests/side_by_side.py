@@ -1,4 +1,4 @@
-"""Which tests may run beside each other: `make test` has two processes (pytest-xdist), each takes whole files.
+"""Which tests may run beside each other: `make test` has three processes (pytest-xdist), each takes whole files.
 
 All files whose tests use the container engine go to one process, one after the other: they share images that take
 minutes to build, and look at what the engine has left. Anybody else may be disturbed by nobody: a test states no time

@@ -36,7 +36,9 @@ class Terminal:
         self._tmux = ["tmux", "-u", "-S", f"/tmp/mlbundle-test-{secrets.token_hex(4)}", "-f", os.devnull]
         self._ended = folder / "ended"
         self._ended.unlink(missing_ok=True)
-        variables = {**os.environ, "TERM": "tmux-256color", **(env or {})}
+        # What readline, which pytest imports, says of the size that its own terminal has.
+        inherited = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+        variables = {**inherited, "TERM": "tmux-256color", **(env or {})}
         line = f"{shlex.join(command)}; echo $? > {shlex.quote(str(self._ended))}; exec sleep 600"
         columns, rows = map(str, size)
         subprocess.run(
