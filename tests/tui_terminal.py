@@ -117,10 +117,6 @@ class Terminal:
         """Send a signal to the program."""
         os.kill(self.pid, number)
 
-    def hang_up(self) -> None:
-        """Take the terminal away, as a connection that breaks does."""
-        self._run("kill-session", "-t", "test")
-
     def _run(self, *arguments: str, check: bool = True) -> str:
         done = subprocess.run([*self._tmux, *arguments], capture_output=True, text=True, check=False)
         assert not check or done.returncode == 0, done.stderr

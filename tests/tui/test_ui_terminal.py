@@ -39,7 +39,7 @@ def record_of(run: Path) -> dict[str, Any]:
 
 @pytest.mark.engine
 def test_from_the_start_to_the_page_of_a_run_in_docker(in_image_home: Path, tmp_path: Path) -> None:
-    """The UI starts a run, is hung up on, and finds it again: a run in a container, from the first key to its page."""
+    """The UI starts a run, is killed, and finds it again: a run in a container, from the first key to its page."""
     bundle = make_bundle(tmp_path / "mini")
     before = runs_of(in_image_home)
     with Terminal(tmp_path, *ui_command(), size=(120, 40)) as terminal:
@@ -53,9 +53,8 @@ def test_from_the_start_to_the_page_of_a_run_in_docker(in_image_home: Path, tmp_
         terminal.press("r")
         terminal.wait_for("throughput", "Leave")
         (run,) = runs_of(in_image_home) - before
-        pid = terminal.pid
-        terminal.hang_up()
-        until(lambda: not Path(f"/proc/{pid}").exists(), "the UI is gone with its terminal")
+        terminal.kill(signal.SIGKILL)
+        assert terminal.wait_for_end() == 128 + signal.SIGKILL
     with Terminal(tmp_path, *ui_command(), size=(120, 40)) as terminal:
         terminal.wait_for("digits-cnn")
         terminal.press("3")
