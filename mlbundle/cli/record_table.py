@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from mlbundle.cli import output
 from mlbundle.cli.tables import shorten_digests, wrapped
-from mlbundle.runs.advice import reasons_of
+from mlbundle.runs.advice import reasons_beside_status, reasons_of
 from mlbundle.wording import record_lines, results_profiles
 from mlbundle.wording.scenario_text import scenario_text
 
@@ -40,7 +40,7 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
         ("scenario", scenario_text(record["scenario"])),
     ]
     if record["status"] != "completed":
-        lines.append(("status", "; ".join([record["status"], *_reasons(record)])))
+        lines.append(("status", "; ".join([record["status"], *reasons_beside_status(record)])))
     lines += record_lines.seen(record)
     if record["error"]:
         error = record["error"]
@@ -71,12 +71,6 @@ def _result_lines(record: dict[str, Any], settings: Settings) -> list[tuple[str,
     # LoadGen's warnings and ours may be the same.
     twice = {n for n, line in enumerate(lines) if line[0] == "warning" and line in lines[:n]}
     return [*(line for n, line in enumerate(lines) if n not in twice), ("run", record["run_id"])]
-
-
-def _reasons(record: dict[str, Any]) -> list[str]:
-    """Return why a run that did not end is no result, but for the words that only say its status again."""
-    reasons: list[str] = record["validity"]["reasons"]
-    return [reason for reason in reasons if reason != f"the run is {record['status']}"]
 
 
 def _framework_text(framework: dict[str, Any]) -> str:

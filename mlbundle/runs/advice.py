@@ -48,6 +48,12 @@ def reasons_of(record: Mapping[str, Any]) -> list[str]:
     return sorted(record["validity"]["reasons"], key=lambda reason: _CONCURRENT in reason)
 
 
+def reasons_beside_status(record: Mapping[str, Any]) -> list[str]:
+    """Return why a run that did not end is no result, but for the words that only say its status again."""
+    reasons: list[str] = record["validity"]["reasons"]
+    return [reason for reason in reasons if reason != f"the run is {record['status']}"]
+
+
 def advice_for(record: Mapping[str, Any]) -> str | None:
     """Return what to do about the reasons of a record, each piece of advice once; None where nobody knows."""
     found = [_advice(reason, record) for reason in reasons_of(record)]

@@ -71,6 +71,15 @@ def test_from_the_start_to_the_page_of_a_run_in_docker(in_image_home: Path, tmp_
     assert record["command"].startswith("mlbundle run ")
 
 
+def watch_the_run(terminal: Terminal, run_id: str) -> None:
+    """Go from the start to the live view of the run that goes on."""
+    terminal.wait_for("digits-cnn")
+    terminal.press("3")
+    terminal.wait_for("mini", "▶")
+    terminal.press("Enter")
+    terminal.wait_for(run_id, "throughput")
+
+
 def test_a_run_goes_on_when_the_ui_is_killed_and_is_found_again(home: Path, tmp_path: Path, cli: Cli) -> None:
     bundle = make_bundle(tmp_path / "mini")
     run_options = ("--runtime", "process", "--python", sys.executable, "--duration", "120s", "--no-accuracy")
@@ -78,20 +87,12 @@ def test_a_run_goes_on_when_the_ui_is_killed_and_is_found_again(home: Path, tmp_
     assert started.status == 0, started.stderr
     (folder,) = runs_of(home)
     with Terminal(tmp_path, *ui_command(), size=(120, 40)) as terminal:
-        terminal.wait_for("digits-cnn")
-        terminal.press("3")
-        terminal.wait_for("mini", "▶")
-        terminal.press("Enter")
-        terminal.wait_for(folder.name, "throughput")
+        watch_the_run(terminal, folder.name)
         terminal.kill(signal.SIGKILL)
         assert terminal.wait_for_end() == 128 + signal.SIGKILL
     assert not (folder / "record.json").exists()
     with Terminal(tmp_path, *ui_command(), size=(120, 40)) as terminal:
-        terminal.wait_for("digits-cnn")
-        terminal.press("3")
-        terminal.wait_for("mini", "▶")
-        terminal.press("Enter")
-        terminal.wait_for(folder.name, "throughput")
+        watch_the_run(terminal, folder.name)
         terminal.press("x")
         terminal.wait_for("Stop this run?")
         terminal.press("y")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mlbundle.runs.advice import advice_for, reasons_of
+from mlbundle.runs.advice import advice_for, reasons_beside_status, reasons_of
 from mlbundle.wording import percentiles, record_lines, results_profiles, units
 from mlbundle.wording.scenario_text import scenario_text
 
@@ -25,8 +25,7 @@ def verdict(record: Mapping[str, Any]) -> tuple[str, str, list[str]]:
     error = record.get("error")
     if status != "completed":
         # That a cancelled run is cancelled is said by the word.
-        reasons = [reason for reason in validity["reasons"] if reason != f"the run is {status}"]
-        why = [f"[{error['reference']}] {error['message']}"] if error else reasons
+        why = [f"[{error['reference']}] {error['message']}"] if error else reasons_beside_status(record)
         if error and error.get("hint"):
             why.append(f"what to do: {error['hint']}")
         return status.upper(), "bad" if status == "failed" else "warn", why
