@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from dataclasses import dataclass, field
 
-_MAKING = re.compile(r"making the (\S+) environment")
-_MADE = re.compile(r"\s+the \S+ environment is there after")
-_PACKAGE = re.compile(r"\s+\((\d+)/(\d+)\) (\S+)")
-_INSTALLING = re.compile(r"\s+installing \d+ packages")
+from mlbundle.runtime.environment_steps import Fetching, Made, Making, Placing, step_of
+
 _MOST_LINES = 200
 
 
@@ -29,15 +26,16 @@ class Starting:
     def take(self, line: str) -> None:
         """Take a line that the command said."""
         self.lines.append(line)
-        if making := _MAKING.match(line):
-            self.stage, self.now, self.done, self.total = "environment", f"of {making[1]}", 0, 0
-        elif _MADE.match(line):
-            self.stage, self.now, self.done, self.total = "plan", "", 0, 0
-        elif package := _PACKAGE.match(line):
-            # It is said when it begins to come.
-            self.done, self.total, self.now = int(package[1]) - 1, int(package[2]), package[3]
-        elif _INSTALLING.match(line):
-            self.done, self.now = self.total, "all are here and are put in their places"
+        match step_of(line):
+            case Making(framework=framework):
+                self.stage, self.now, self.done, self.total = "environment", f"of {framework}", 0, 0
+            case Fetching(number=number, total=total, name=name):
+                # It is said when it begins to come.
+                self.done, self.total, self.now = number - 1, total, name
+            case Placing():
+                self.done, self.now = self.total, "all are here and are put in their places"
+            case Made():
+                self.stage, self.now, self.done, self.total = "plan", "", 0, 0
 
     @property
     def share(self) -> float | None:

@@ -21,6 +21,7 @@ from mlbundle.errors import UsageError
 from mlbundle.files import locked, storage_failed, sync_folder, write_atomically
 from mlbundle.platforms import this_architecture
 from mlbundle.resources import resource_folder
+from mlbundle.runtime.environment_steps import Made, Making
 from mlbundle.runtime.installing import make_environment, requirements_of
 from mlbundle.store import cached
 from mlbundle.store.bundles import Hold
@@ -111,11 +112,10 @@ def ensure_environment(
     # Who removes one holds the lock, too: what is held here before the lock is let go stays.
     with locked(cached.lock_path(folder)):
         if not _is_complete(folder):
-            packages = len(requirements_of(lock))
-            report(f"making the {framework} environment: {packages} packages, once for each lock")
+            report(str(Making(framework, len(requirements_of(lock)))))
             started = time.monotonic()
             _make(folder, lock, report)
-            report(f"  the {framework} environment is there after {time.monotonic() - started:.0f} s")
+            report(str(Made(framework, round(time.monotonic() - started))))
         cached.note_use(folder)
         return PythonEnvironment(python, digest, Hold(folder))
 

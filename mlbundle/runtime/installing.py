@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from mlbundle.errors import MlbundleError, PythonEnvironmentFailed, StorageFailed
 from mlbundle.runtime import requirements
 from mlbundle.runtime.commands import TAIL_LINES, call
+from mlbundle.runtime.environment_steps import Fetching, Placing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -99,9 +100,9 @@ class _Progress:
         if found is not None:
             self._number += 1
             name, version, size = found.groups()
-            self._report(f"  ({self._number}/{self._total}) {name} {version} {size or ''}".rstrip())
+            self._report(str(Fetching(self._number, self._total, name, version, size or "")))
         elif line.startswith("Installing collected packages"):
-            self._report(f"  installing {self._total} packages")
+            self._report(str(Placing(self._total)))
 
 
 def _call(

@@ -2,24 +2,35 @@
 
 from __future__ import annotations
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from mlbundle.runs.starting import Starting
-from mlbundle.runtime.installing import _Progress
+from mlbundle.runtime.environment_steps import EnvironmentStep, Fetching, Made, Making, Placing, step_of
+
+NUMBERS = st.integers(0, 10**6)
+WORDS = st.from_regex(r"[!-~]+", fullmatch=True)
+SIZES = st.just("") | st.from_regex(r"\(\d[ -~]*\)", fullmatch=True)
+STEPS = (
+    st.builds(Making, WORDS, NUMBERS)
+    | st.builds(Fetching, NUMBERS, NUMBERS, WORDS, WORDS, SIZES)
+    | st.builds(Placing, NUMBERS)
+    | st.builds(Made, WORDS, NUMBERS)
+)
 
 
 def test_the_lines_of_an_environment_are_understood() -> None:
     starting, seen = Starting(), []
-
-    def take(line: str) -> None:
-        starting.take(line)
+    for line in (
+        "packing digits-cnn",
+        Making("torch", 2),
+        Fetching(1, 2, "numpy", "2.1.0", "(16.3 MB)"),
+        Fetching(2, 2, "torch", "2.13.0", "(180.0 MB)"),
+        Placing(2),
+        Made("torch", 37),
+    ):
+        starting.take(str(line))
         seen.append((starting.stage, starting.share, starting.now))
-
-    progress = _Progress(2, take)
-    take("packing digits-cnn")
-    take("making the torch environment: 2 packages, once for each lock")
-    progress.hear("Downloading numpy-2.1.0-cp311-cp311-manylinux.whl (16.3 MB)")
-    progress.hear("Downloading torch-2.13.0-cp311-cp311-manylinux.whl (180.0 MB)")
-    progress.hear("Installing collected packages: numpy, torch")
-    take("  the torch environment is there after 37 s")
     assert seen == [
         ("plan", None, ""),
         ("environment", None, "of torch"),
@@ -29,3 +40,14 @@ def test_the_lines_of_an_environment_are_understood() -> None:
         ("plan", None, ""),
     ]
     assert list(starting.lines)[-1] == "  the torch environment is there after 37 s"
+
+
+@given(STEPS)
+def test_a_line_tells_its_step_again(step: EnvironmentStep) -> None:
+    assert step_of(str(step)) == step
+
+
+@given(st.text())
+def test_other_lines_tell_none(line: str) -> None:
+    found = step_of(line)
+    assert found is None or str(found) == line
