@@ -132,6 +132,6 @@ def noise(size_bytes: int, seed: int = 0) -> bytes:
 
 
 HASTY = Policy(
-    connect_s=1.0, stall_s=0.4, document_s=1.0, backoff_s=0.01, max_backoff_s=0.02, max_retry_after_s=0.3
+    connect_s=60.0, stall_s=60.0, document_s=60.0, backoff_s=0.01, max_backoff_s=0.02, max_retry_after_s=0.3
 )
 """Patience for tests."""

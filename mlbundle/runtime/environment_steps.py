@@ -57,7 +57,7 @@ class Made:
 
 EnvironmentStep = Making | Fetching | Placing | Made
 
-_NUMBER = r"(0|[1-9]\d*)"
+_NUMBER = r"(0|[1-9]\d{0,8})"
 _MAKING = re.compile(rf"making the (\S+) environment: {_NUMBER} packages, once for each lock", re.ASCII)
 _FETCHING = re.compile(rf"  \({_NUMBER}/{_NUMBER}\) (\S+) (\S+)(?: (.*\S))?", re.ASCII)
 _PLACING = re.compile(rf"  installing {_NUMBER} packages", re.ASCII)
