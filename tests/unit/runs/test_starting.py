@@ -48,7 +48,7 @@ def test_a_line_tells_its_step_again(step: EnvironmentStep) -> None:
 
 
 @given(st.text())
-@example(f"  ({"9" * 5000}/1) numpy 2")
+@example(f"  ({'9' * 5000}/1) numpy 2")
 def test_other_lines_tell_none(line: str) -> None:
     found = step_of(line)
     assert found is None or str(found) == line
