@@ -62,7 +62,7 @@ class Exchange:
 
     def hang(self) -> None:
         """Say nothing more until the server is stopped."""
-        self._closing.wait(20)
+        self._closing.wait(300)
         self.cut()
 
     @property
