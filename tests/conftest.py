@@ -11,12 +11,22 @@ from typing import Any
 import pytest
 import side_by_side
 from framework_pythons import framework_cache, tensorflow_python, torch_python  # noqa: F401 - fixtures
+from hypothesis import HealthCheck, settings
 from image_builds import ImageBuild, remove_images
 from registry_fixture import RealRegistry, running_registry
 from support import BASE_IMAGE, Cli, Outcome, command_line, lacking
 from warm_commands import is_warm, run_warm
 
 from mlbundle.cli import output
+
+# How long an example takes says how busy the machine is, and nothing of what is tested.
+settings.register_profile(
+    "mlbundle",
+    settings(),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("mlbundle")
 
 
 @pytest.hookimpl(trylast=True)

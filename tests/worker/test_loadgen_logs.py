@@ -296,7 +296,11 @@ def test_what_is_no_log_is_refused(tmp_path, text) -> None:
         read_detail_log(write(tmp_path / "log", text))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+    max_examples=60,
+    deadline=None,
+)
 @given(content=st.binary(max_size=200), marked=st.booleans())
 def test_any_bytes_are_read_or_refused(tmp_path, content, marked) -> None:
     path = tmp_path / "log"

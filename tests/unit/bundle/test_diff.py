@@ -169,7 +169,11 @@ def test_the_document_says_it_all(tmp_path: Path) -> None:
 files = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), st.binary(max_size=2))
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(files, files)
 def test_the_other_way_round_says_the_same(
     tmp_path_factory: pytest.TempPathFactory, left: dict[str, bytes], right: dict[str, bytes]

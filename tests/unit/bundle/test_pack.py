@@ -99,7 +99,11 @@ def packable(files: dict[str, bytes]) -> bool:
 @settings(
     max_examples=60,
     deadline=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.filter_too_much],
+    suppress_health_check=[
+        HealthCheck.too_slow,
+        HealthCheck.function_scoped_fixture,
+        HealthCheck.filter_too_much,
+    ],
 )
 @given(trees.filter(packable), st.sampled_from([Role.WEIGHT, Role.CONFIG, Role.DOC, Role.CODE, Role.DATASET]))
 def test_every_tree_comes_back(

@@ -13,7 +13,7 @@ import pytest
 from mlbundle.runtime.commands import call
 
 # Itself, a child, and a child in the background that holds no pipe.
-FAMILY = "sleep 60 & echo $!; sh -c 'echo $$; exec sleep 60 >/dev/null 2>&1' & echo $$; wait"
+FAMILY = "sleep 600 & echo $!; sh -c 'echo $$; exec sleep 600 >/dev/null 2>&1' & echo $$; wait"
 
 CALLER = f"""
 from mlbundle.runtime.commands import call
@@ -30,7 +30,7 @@ def alive(process: int) -> bool:
 
 
 def wait_for_end(processes: list[int]) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while [process for process in processes if alive(process)]:
         assert time.monotonic() < deadline, "they run on"
         time.sleep(0.01)
@@ -45,7 +45,7 @@ def test_nothing_runs_on_when_the_caller_ends(number) -> None:
         processes = [int(caller.stdout.readline()) for _ in range(3)]
         assert all(map(alive, processes))
         caller.send_signal(number)
-        caller.wait(20)
+        caller.wait(60)
     wait_for_end(processes)
 
 

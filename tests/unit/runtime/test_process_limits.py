@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -92,21 +91,31 @@ def test_a_crash_while_it_is_loaded_is_told_alike(cli: Cli, tmp_path) -> None:
     assert any("predictor.py" in line and "in open" in line for line in error["context"]), error["context"]
 
 
+def kills_of_this_machine() -> str | None:
+    """How often the kernel has killed for want of memory; None where it does not say."""
+    if not os.access("/proc/vmstat", os.R_OK):
+        return None
+    found = [line for line in Path("/proc/vmstat").read_text().splitlines() if line.startswith("oom_kill ")]
+    return found[0] if found else None
+
+
 @pytest.mark.parametrize("number", [signal.SIGABRT, signal.SIGKILL])
 def test_other_signals_are_named(cli: Cli, tmp_path, number) -> None:
     code = f"import os\nos.kill(os.getpid(), {int(number)})"
+    kills = kills_of_this_machine()
     error = cli("run", make_bundle(tmp_path / "b", preprocess=code), *HERE, *QUICK).error(4, "worker-failed")
+    # Where the kernel has killed anybody meanwhile, nobody knows whom.
+    if number == signal.SIGKILL and kills != kills_of_this_machine():
+        assert error["where"] in {"measuring-process-killed", "out-of-memory"}
+        return
     assert number.name in error["message"]
-    if number == signal.SIGKILL and os.access("/proc/vmstat", os.R_OK):
+    if number == signal.SIGKILL and kills is not None:
         assert error["where"] == "measuring-process-killed"
         assert "not for want of memory" in error["message"]
 
 
 def test_what_a_pass_has_forked_does_not_hold_up_its_end(cli: Cli, tmp_path) -> None:
-    code = (
-        "import os, time\nif os.fork() == 0:\n    time.sleep(60)\n    os._exit(0)\nraise RuntimeError('over')"
-    )
-    begun = time.monotonic()
+    code = "import os, time\nif os.fork() == 0:\n    time.sleep(600)\n    os._exit(0)\nraise RuntimeError('over')"
+    # It ends, or the command does not come back in the time that a test gives one.
     error = cli("run", make_bundle(tmp_path / "b", preprocess=code), *HERE, *QUICK).error(4, "worker-failed")
     assert "over" in error["message"]
-    assert time.monotonic() - begun < 45

@@ -139,7 +139,11 @@ def test_chromes_events_are_what_was_put_in(judge, columns: RunColumns, tmp_path
         assert {row["depth"] for row in trace.query("select depth from slice where name = 'k'")} == {0}
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=10,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40), st.integers(0, 20)), min_size=1, max_size=25)
 )

@@ -165,7 +165,11 @@ class Expected:
         return f"{row['device'] or 'device'} stream" + (f" {row['stream']}" if row["stream"] >= 0 else "")
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(st.lists(passes, min_size=1, max_size=3), samples, st.sampled_from([1, 4, 1 << 15]))
 def test_what_comes_out_is_what_went_in(tmp_path: Path, judge, drawn, sampled, at_once: int) -> None:
     """`at_once`: how many slices and events are written together."""

@@ -240,7 +240,11 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     refused(tmp_path / "none.npz", "No such file")
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=150,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(st.data())
 def test_any_damage_is_refused_or_harmless(tmp_path: Path, data) -> None:
     """Whatever bytes are changed: the file is read as spans that keep the rules, or ProtocolBroken says why not."""

@@ -259,7 +259,11 @@ def test_a_hundred_thousand_slices_are_all_there(tmp_path: Path, judge) -> None:
 intervals = st.lists(st.tuples(st.integers(0, 40), st.integers(0, 15), st.integers(0, 3)), max_size=25)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 @given(st.lists(intervals, min_size=1, max_size=12))
 def test_any_slices_come_back_complete(tmp_path: Path, judge, tracks) -> None:
     """Random slices that nest, overlap and touch, as rows and as columns, on many tracks."""
