@@ -6,6 +6,7 @@ as 1 kB. A file that grows is fine.
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -23,6 +24,8 @@ LONGEST_LINE = 4096
 """Bytes of a line that are read; what is beyond goes into lines of its own."""
 
 _PIECE = 1 << 20
+# Small enough that others have their turn between two.
+_SEARCHED = 256 << 10
 # Commands to a terminal: colours and the like.
 _COMMAND = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
@@ -64,17 +67,24 @@ class LogFile:
         return self.before(self.size_bytes(), count)
 
     def find(
-        self, text: str, place: int, *, backwards: bool = False, stop: Callable[[], bool] = lambda: False
+        self,
+        text: str,
+        place: int,
+        *,
+        backwards: bool = False,
+        until: int | None = None,
+        stop: Callable[[], bool] = lambda: False,
     ) -> int | None:
         """Return where the next line begins that holds a text (capital letters or not), from a place on or before it.
 
-        `stop` is asked now and then; None when it says so or nothing is found.
+        Nothing beyond `until` is looked at. `stop` is asked now and then; None when it says so or nothing is found.
         """
         wanted = text.encode(errors="surrogateescape").lower()
         if not wanted:
             return None
-        search = _find_before if backwards else _find_after
-        return self._with_file(lambda stream: search(stream, wanted, place, stop), None)
+        if backwards:
+            return self._with_file(lambda stream: _find_before(stream, wanted, place, until or 0, stop), None)
+        return self._with_file(lambda stream: next(_places(stream, wanted, place, until, stop), None), None)
 
     def places(self, text: str, most: int, *, stop: Callable[[], bool] = lambda: False) -> list[int]:
         """Return where all lines begin that hold a text (capital letters or not), at most so many.
@@ -84,7 +94,9 @@ class LogFile:
         wanted = text.encode(errors="surrogateescape").lower()
         if not wanted:
             return []
-        return self._with_file(lambda stream: _find_all(stream, wanted, most, stop), [])
+        return self._with_file(
+            lambda stream: list(itertools.islice(_places(stream, wanted, 0, None, stop), most)), []
+        )
 
     def _with_file(self, read: Callable[[BinaryIO], T], nothing: T) -> T:
         try:
@@ -113,55 +125,45 @@ def _before(stream: BinaryIO, place: int, count: int) -> list[Line]:
     return list(_lines(data, begin))[-count:]
 
 
-def _find_after(stream: BinaryIO, wanted: bytes, place: int, stop: Callable[[], bool]) -> int | None:
+def _places(
+    stream: BinaryIO, wanted: bytes, place: int, until: int | None, stop: Callable[[], bool]
+) -> Iterator[int]:
+    """Yield where the lines (of long ones the parts) begin that hold a text, from the begin of a line on.
+
+    Of what was read before no more is kept than a text may begin in: a line without end takes no more than others.
+    """
     stream.seek(place)
-    begin, data = place, b""
+    line, begin, rest, past = place, place, b"", place
     while not stop():
-        piece = stream.read(_PIECE)
-        data += piece
-        at = data.lower().find(wanted)
-        if at >= 0:
-            return begin + _line_begin(data, at)
-        if not piece:
-            return None
-        # The last line may go on, and with it what is looked for.
-        kept = max(data.rfind(b"\n") + 1, len(data) - _PIECE)
-        begin, data = begin + kept, data[kept:]
-    return None
+        piece = stream.read(_SEARCHED)
+        data = (rest + piece).lower()
+        at = data.find(wanted, max(0, past - begin))
+        while at >= 0:
+            held = begin + at
+            newline = data.rfind(b"\n", 0, at)
+            line = line if newline < 0 else begin + newline + 1
+            part = held - (held - line) % LONGEST_LINE
+            if until is not None and part >= until:
+                return
+            yield part
+            end = data.find(b"\n", at)
+            past = part + LONGEST_LINE if end < 0 else min(part + LONGEST_LINE, begin + end + 1)
+            at = data.find(wanted, past - begin)
+        if not piece or (until is not None and begin + len(data) >= until + LONGEST_LINE + len(wanted)):
+            return
+        newline = data.rfind(b"\n")
+        line = line if newline < 0 else begin + newline + 1
+        kept = min(len(data), len(wanted) - 1)
+        begin, rest = begin + len(data) - kept, data[len(data) - kept :]
 
 
-def _find_all(stream: BinaryIO, wanted: bytes, most: int, stop: Callable[[], bool]) -> list[int]:
-    begin, data = 0, b""
-    found: list[int] = []
-    while not stop():
-        piece = stream.read(_PIECE)
-        data += piece
-        # The last line may go on: it is looked at when all of it is here, unless it is longer than anything we keep.
-        whole = max(data.rfind(b"\n") + 1, len(data) - _PIECE) if piece else len(data)
-        for at in _lines_with(data[:whole].lower(), wanted):
-            found.append(begin + at)
-            if len(found) == most:
-                return found
-        if not piece:
-            break
-        begin, data = begin + whole, data[whole:]
-    return found
-
-
-def _lines_with(data: bytes, wanted: bytes) -> Iterator[int]:
-    """Yield where the lines (of long ones the parts) begin that hold a text."""
-    at = data.find(wanted)
-    while at >= 0:
-        line = _line_begin(data, at)
-        yield line
-        end = data.find(b"\n", at, line + LONGEST_LINE)
-        at = data.find(wanted, line + LONGEST_LINE if end < 0 else end + 1)
-
-
-def _find_before(stream: BinaryIO, wanted: bytes, place: int, stop: Callable[[], bool]) -> int | None:
-    while place > 0 and not stop():
-        begin, data = _whole_lines_before(stream, place, _PIECE)
-        at = data.lower().rfind(wanted)
+def _find_before(
+    stream: BinaryIO, wanted: bytes, place: int, until: int, stop: Callable[[], bool]
+) -> int | None:
+    while place > until and not stop():
+        begin, data = _whole_lines_before(stream, place, _SEARCHED)
+        # What begins in a part of a long line may end in the next.
+        at = (data + stream.read(len(wanted) - 1)).lower().rfind(wanted)
         if at >= 0:
             return begin + _line_begin(data, at)
         place = begin

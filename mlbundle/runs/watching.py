@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from mlbundle.runs.queue import MACHINE_BUSY
@@ -27,6 +27,7 @@ T = TypeVar("T")
 MOST_POINTS = 1024
 MOST_WARNINGS = 100
 MOST_LINES = 2000
+MOST_CHARACTERS = 2000
 State = Literal["to come", "under way", "done", "broken off"]
 # Phases that not every run has; one that has begun is shown in any case.
 _OPTIONAL = ("image", "environment", "accuracy", "profile")
@@ -176,7 +177,11 @@ class RunView:
     def _take_warning(self, event: Warned) -> None:
         self.waiting = self.waiting or event.reference == MACHINE_BUSY
         if len(self.warnings) < MOST_WARNINGS:
-            self.warnings.append(event)
+            self.warnings.append(
+                replace(
+                    event, message=event.message[:MOST_CHARACTERS], hint=(event.hint or "")[:MOST_CHARACTERS]
+                )
+            )
         else:
             self.warnings_left_out += 1
         self._say(event, "warning", event.message)
@@ -184,7 +189,7 @@ class RunView:
     def _take_other(self, event: Event) -> None:
         if isinstance(event, Log):
             if not self.model:
-                self.model = event.message
+                self.model = event.message[:MOST_CHARACTERS]
             self._say(event, event.level, event.message)
         elif isinstance(event, Failed):
             self.failed = event
@@ -201,7 +206,7 @@ class RunView:
         return 0.0 if self.begin_ns is None else max(0.0, (event.t_ns - self.begin_ns) / 1e9)
 
     def _say(self, event: Event, level: str, text: str) -> None:
-        self.lines.append(LogLine(self._t_s(event), level, text))
+        self.lines.append(LogLine(self._t_s(event), level, text[:MOST_CHARACTERS]))
 
     def _view(self, name: str) -> PhaseView:
         times = self._phases.get(name)

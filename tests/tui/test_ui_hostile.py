@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
+import time
 import tracemalloc
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from run_homes import NARROW, WIDE, RunHome, drive, press, settled, shown, until
 
 from mlbundle.config import load_settings
 from mlbundle.runs.execute import DATABASE
+from mlbundle.runs.log_file import LogFile
 
 TABS = 8
 COMMAND = "\x1b]0;owned\x07\x1b[2J\x1b[31m\x9b5n\x00\x7f\r\n\t"
@@ -197,3 +201,36 @@ def test_a_log_of_a_gigabyte_takes_no_memory(runs: RunHome) -> None:
         assert peak < 32 << 20
 
     drive(steps)
+
+
+@pytest.mark.parametrize("leave", [("escape",), ("escape", "escape"), ("1",)])
+def test_a_search_in_a_log_without_end_is_broken_off(
+    runs: RunHome, monkeypatch: pytest.MonkeyPatch, leave: tuple[str, ...]
+) -> None:
+    runs.add("talks")
+    begun, ended = threading.Event(), threading.Event()
+
+    def search(_log: LogFile, _wanted: str, _place: int, *, stop: Callable[[], bool], **_named: Any) -> int:
+        begun.set()
+        while not stop():
+            time.sleep(0.001)
+        ended.set()
+        return 7
+
+    async def steps(pilot: Any) -> None:
+        await press(pilot, "l", "slash")
+        await pilot.press(*"needle", "enter")
+        await until(pilot, begun.is_set)
+        await pilot.press("home")
+        await until(pilot, lambda: "line 0" in shown(pilot) and '"needle" …' in shown(pilot))
+        await pilot.press(*leave)
+        if leave != ("1",):
+            await until(pilot, ended.is_set)
+            await settled(pilot)
+            assert "needle" not in shown(pilot)
+            check_harmless(pilot)
+
+    monkeypatch.setattr(LogFile, "find", search)
+    drive(steps)
+    # Who quits does not wait for it either.
+    assert ended.is_set()

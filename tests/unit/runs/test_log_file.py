@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,7 @@ def test_any_bytes_are_lines_without_gaps(
 
 def test_a_text_across_two_pieces_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_file, "_PIECE", 64)
+    monkeypatch.setattr(log_file, "_SEARCHED", 64)
     path = tmp_path / "x.log"
     for gap in range(40, 90):
         path.write_bytes(b"x" * gap + b"\n" + b"y" * 10 + b"needle\nafter\n" + b"z" * 100)
@@ -124,3 +126,51 @@ def test_a_text_across_two_pieces_is_found(tmp_path: Path, monkeypatch: pytest.M
         found = log.find("needle", 0)
         assert found == gap + 1
         assert log.find("needle", log.size_bytes(), backwards=True) is not None
+
+
+def test_a_text_across_pieces_of_a_line_without_end_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_file, "_SEARCHED", 64)
+    path = tmp_path / "x.log"
+    for gap in range(9_000, 9_130):
+        path.write_bytes(b"begin\n" + b"x" * gap + b"Needle" + b"y" * 5_000 + b"needle")
+        log = LogFile(path)
+        parts = [6 + LONGEST_LINE * number for number in range(9)]
+        places = log.places("needle", 9)
+        assert places == [max(p for p in parts if p <= at) for at in (6 + gap, 6 + gap + 5_006)]
+        assert log.find("needle", 0) == places[0]
+        assert log.find("needle", 0, until=places[0]) is None
+        back = log.find("needle", 6 + gap + 3, backwards=True)
+        assert back is not None
+        assert back <= 6 + gap < back + LONGEST_LINE
+        assert log.find("needle", log.size_bytes(), backwards=True, until=log.size_bytes()) is None
+
+
+def test_a_search_holds_little_of_a_line_without_end_and_reads_no_more_than_it_was_told(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "x.log"
+    with path.open("wb") as stream:
+        stream.write(b"begin\n")
+        stream.truncate(64 << 20)
+        stream.seek(0, 2)
+        stream.write(b"needle")
+    asked = 0
+
+    def enough() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 3
+
+    log = LogFile(path)
+    tracemalloc.start()
+    assert log.find("needle", 0) is not None
+    assert len(log.places("needle", 9)) == 1
+    assert log.find("begin", log.size_bytes(), backwards=True) == 0
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 8 << 20
+    # Between two questions it reads a piece.
+    assert log.find("needle", 0, stop=enough) is None
+    assert asked == 4

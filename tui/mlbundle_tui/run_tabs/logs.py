@@ -14,6 +14,7 @@ from textual.worker import get_current_worker
 from mlbundle.errors import MlbundleError, ReferenceNotFound
 from mlbundle.runs.folder import WORKER_LOG
 from mlbundle.runs.log_file import LogFile
+from mlbundle.runs.words import counted
 from mlbundle.wording import units
 from mlbundle_tui.run_tabs.base import READING, RunTab
 from mlbundle_tui.screens.dialogs import show_error
@@ -46,6 +47,7 @@ class LogsTab(RunTab):
         self._wanted = ""
         # Where all lines begin that hold it; None until that is known.
         self._places: list[int] | None = None
+        self._counting = False
         # What was looked for last, where nothing holds it.
         self._missing = ""
 
@@ -90,12 +92,14 @@ class LogsTab(RunTab):
             return f'  nothing holds "{self._missing}"' if self._missing else ""
         if self._places is None or place is None:
             return f'  "{self._wanted}" …'
-        more = " or more" if len(self._places) == _MOST_COUNTED else ""
-        number = bisect_right(self._places, place)
-        which = f"{number:,} of {len(self._places):,}{more}"
-        return (
-            f'  "{self._wanted}" {which if number and self._places[number - 1] == place else "beyond them"}'
-        )
+        count, number = len(self._places), bisect_right(self._places, place)
+        most = count == _MOST_COUNTED
+        if number and self._places[number - 1] == place:
+            which = f"{number:,} of {count:,}{' or more' if most else ''}"
+        else:
+            # What came since they were counted, or another part of a line of many MiB.
+            which = "beyond them" if most else f"in {counted(count, 'line', 'lines')}"
+        return f'  "{self._wanted}" {which}'
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Escape ends the search first, and the page when there is none; where nothing is, nothing is searched."""
@@ -108,6 +112,8 @@ class LogsTab(RunTab):
     def action_clear(self) -> None:
         """Look for nothing any more."""
         self._wanted, self._missing, self._places = "", "", None
+        for group in ("search", "count"):
+            self.workers.cancel_group(self, group)
         self.query_one(LogView).found = None
         self.query_one(Input).remove_class("-shown")
         self.focus_inside()
@@ -132,8 +138,8 @@ class LogsTab(RunTab):
         event.input.remove_class("-shown")
         self.focus_inside()
         self.refresh_bindings()
+        self._counting = False
         self.action_next()
-        self._count()
 
     def action_next(self) -> None:
         """Go to the next line that holds it, from the begin again after the last."""
@@ -141,55 +147,62 @@ class LogsTab(RunTab):
         if self._wanted and view.lines:
             found = view.found is not None and any(line.begin == view.found for line in view.lines)
             after = next((line.end for line in view.lines if line.begin == view.found), 0) if found else 0
-            self._find(after or view.lines[0].begin, backwards=False)
+            self._find(self._wanted, after or view.lines[0].begin, backwards=False)
 
     def action_previous(self) -> None:
         """Go to the line before that holds it."""
         view = self.query_one(LogView)
         if self._wanted and view.lines:
             place = view.found if view.found is not None else view.lines[-1].end
-            self._find(place, backwards=True)
+            self._find(self._wanted, place, backwards=True)
 
     @work(thread=True, exclusive=True, group="search")
-    def _find(self, place: int, *, backwards: bool) -> None:
+    def _find(self, wanted: str, place: int, *, backwards: bool) -> None:
         worker = get_current_worker()
         try:
-            found = self._log.find(self._wanted, place, backwards=backwards, stop=lambda: worker.is_cancelled)
-            if found is None:
-                begin = self._log.size_bytes() if backwards else 0
+            for begin, until in ((place, None), (self._log.size_bytes() if backwards else 0, place)):
                 found = self._log.find(
-                    self._wanted, begin, backwards=backwards, stop=lambda: worker.is_cancelled
+                    wanted, begin, backwards=backwards, until=until, stop=lambda: worker.is_cancelled
                 )
+                if found is not None:
+                    break
         except MlbundleError as error:
             show_error(self.app, error)
             return
         if not worker.is_cancelled:
-            self.app.call_from_thread(self._show_found, found)
+            self.app.call_from_thread(self._show_found, wanted, found)
 
     @work(thread=True, exclusive=True, group="count")
-    def _count(self) -> None:
+    def _count(self, wanted: str) -> None:
         """Find all lines that hold it; in a big log that takes a while, so they are told when they are known."""
         worker = get_current_worker()
         try:
-            places = self._log.places(self._wanted, _MOST_COUNTED, stop=lambda: worker.is_cancelled)
+            places = self._log.places(wanted, _MOST_COUNTED, stop=lambda: worker.is_cancelled)
         except MlbundleError:  # told by who looked for the next one
             return
         if not worker.is_cancelled:
-            self.app.call_from_thread(self._show_count, places)
+            self.app.call_from_thread(self._show_count, wanted, places)
 
-    def _show_count(self, places: list[int]) -> None:
+    def _show_count(self, wanted: str, places: list[int]) -> None:
+        if wanted != self._wanted:
+            return
         self._places = places
         self.on_log_view_moved()
 
-    def _show_found(self, found: int | None) -> None:
+    def _show_found(self, wanted: str, found: int | None) -> None:
+        if wanted != self._wanted:
+            return
         view = self.query_one(LogView)
         view.found = found
         if found is None:
-            missing = self._wanted
             self.action_clear()
-            self._missing = missing
+            self._missing = wanted
             self.on_log_view_moved()
             return
+        # One search at a time: two take turns, and with them the keys.
+        if not self._counting:
+            self._counting = True
+            self._count(wanted)
         if any(line.begin == found for line in view.lines):
             view.refresh()
             self.on_log_view_moved()

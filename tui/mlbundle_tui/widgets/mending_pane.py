@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mlbundle.runs.readiness import Mend
 
 _REFRESH_S = 0.5
+_MOST_CHARACTERS = 2000
 
 
 class MendingPane(Vertical):
@@ -119,8 +120,9 @@ class MendingPane(Vertical):
 
     def _step(self, step: Step) -> None:
         if step.text:
-            self._said = printable(step.text.strip())
-            self.query_one(Log).write_line(printable(step.text))
+            text = printable(step.text[:_MOST_CHARACTERS])
+            self._said = text.strip()
+            self.query_one(Log).write_line(text)
             self._title()
         elif self._clock() - self._told >= _REFRESH_S or step.done_bytes == step.total_bytes:
             share = f"{100 * step.done_bytes / step.total_bytes:.0f} % of " if step.total_bytes else ""
