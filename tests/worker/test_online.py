@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from itertools import pairwise
 
 import pytest
 
 from mlbundle.wire import frames
 from mlbundle.worker.emit import Emitter
-from mlbundle.worker.scenarios import closed
 from mlbundle.worker.scenarios.base import Subject
 from mlbundle.worker.scenarios.closed import Order, rank, settled
 from mlbundle.worker.scenarios.loop import closed_loop, loop_overhead_ns
 from mlbundle.worker.scenarios.online import OnlineScenario
+
+MS = 1_000_000
 
 
 @pytest.fixture
@@ -28,6 +30,18 @@ def emitted(tmp_path):
 
     yield emitter, read
     os.close(descriptor)
+
+
+@pytest.fixture
+def call(monkeypatch):
+    """A model that takes 1 ms on a clock that nothing else moves on."""
+    now_ns = [1_000 * MS]
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns[0])
+
+    def work(_batch: int) -> None:
+        now_ns[0] += MS
+
+    return work
 
 
 def test_closed_loop_times_each_call_and_calls_in_order() -> None:
@@ -57,26 +71,25 @@ def test_a_number_of_queries_is_kept_exactly(emitted) -> None:
     assert sum(w["queries"] for w in windows) == 1234, "every measured query is in exactly one window"
 
 
-def test_a_duration_is_reached_and_windows_come_at_most_twice_a_second(emitted) -> None:
+def test_a_duration_is_reached_and_windows_come_at_most_twice_a_second(emitted, call) -> None:
     emitter, read = emitted
-    subject = Subject(call=lambda _b: None, batches=[0], emitter=emitter, seed=0)
-    outcome = OnlineScenario({"duration_s": 1.2, "warmup": 0.001}).run(subject)
-    assert outcome.passes[1].timings.busy_ns >= 1.2e9
+    subject = Subject(call=call, batches=[0], emitter=emitter, seed=0)
+    outcome = OnlineScenario({"duration_s": 2.7, "warmup": 0.001}).run(subject)
+    assert outcome.passes[1].timings.busy_ns == 2700 * MS
     windows = [e for e in read() if e["kind"] == "window"]
+    assert len(windows) == 6
     # The last window comes when the measurement is over, however short it is.
-    assert all(b["t_ns"] - a["t_ns"] >= 4.5e8 for a, b in zip(windows[:-1], windows[1:-1], strict=False))
+    assert all(b["t_ns"] - a["t_ns"] >= 500 * MS for a, b in zip(windows[:-1], windows[1:-1], strict=False))
 
 
-def test_a_long_warm_up_is_not_silent_and_says_little(emitted, monkeypatch) -> None:
+def test_a_long_warm_up_is_not_silent_and_says_little(emitted, call) -> None:
     emitter, read = emitted
-    monkeypatch.setattr(closed, "REPORT_NS", 20_000_000)
-    monkeypatch.setattr(closed, "CHUNK_NS", 5_000_000)
-    subject = Subject(call=lambda _b: None, batches=[0], emitter=emitter, seed=0)
-    OnlineScenario({"queries": 1, "warmup": 0.2}).run(subject)
+    subject = Subject(call=call, batches=[0], emitter=emitter, seed=0)
+    OnlineScenario({"queries": 1, "warmup": 4.2}).run(subject)
     told = [e for e in read() if e["kind"] == "progress" and e["phase"] == "warm-up"]
-    assert 2 <= len(told) <= 10
-    assert all(0 < e["done"] < e["total"] == 0.2 and e["unit"] == "s" for e in told)
-    assert all(b["t_ns"] - a["t_ns"] >= 15_000_000 for a, b in pairwise(told))
+    assert 6 <= len(told) <= 8
+    assert all(0 < e["done"] < e["total"] == 4.2 and e["unit"] == "s" for e in told)
+    assert all(b["t_ns"] - a["t_ns"] >= 500 * MS for a, b in pairwise(told))
 
 
 def test_every_batch_is_used_equally_often_and_the_seed_gives_the_order() -> None:

@@ -22,7 +22,7 @@ def answers(tensorflow_python, tmp_path_factory) -> dict[str, Any]:
         [tensorflow_python, "-s", HERE / "tensorflow_cases.py", tmp_path_factory.mktemp("tensorflow")],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr

@@ -22,7 +22,7 @@ def answers(torch_python, tmp_path_factory) -> dict[str, Any]:
         [torch_python, "-s", HERE / "torch_cases.py", tmp_path_factory.mktemp("torch")],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr

@@ -119,9 +119,9 @@ def test_what_it_does_costs_the_profile_and_not_the_run(profiled, home, framewor
 
 
 def test_a_hang_ends_the_profile_before_the_host_gives_up(profiled, home) -> None:
-    hang = "ctypes.PyDLL(None).sleep(60)"  # and holds the interpreter
-    fork = "print('chatter'); os.fork() or time.sleep(60)"
-    record, outcome = profiled("--timeout", "6s", framework=hang, system=fork)
+    hang = "ctypes.PyDLL(None).sleep(300)"  # and holds the interpreter
+    fork = "print('chatter'); os.fork() or time.sleep(300)"
+    record, outcome = profiled("--timeout", "20s", framework=hang, system=fork)
     found = levels(record)
     assert found["framework"].pop("error")
     assert found["framework"] == {"level": "framework", "missing": True}

@@ -24,7 +24,7 @@ def answers(tensorflow_python, tmp_path_factory) -> dict[str, Any]:
         [tensorflow_python, "-s", HERE / "tensorflow_profiles.py", tmp_path_factory.mktemp("profiles"), ROOT],
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=600,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
     assert done.returncode == 0, done.stderr

@@ -41,7 +41,7 @@ def found(torch_python, tmp_path_factory) -> dict[str, Any]:
         [torch_python, "-s", HERE / "torch_profiles.py", tmp_path_factory.mktemp("profiles"), ROOT],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
