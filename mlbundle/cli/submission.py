@@ -60,7 +60,7 @@ def command() -> None:
     "benchmarks",
     multiple=True,
     metavar="[MODEL=]BENCHMARK",
-    help="The model of MLPerf that a bundle stands for, such as resnet50; MODEL= where the runs are of several.",
+    help="The model of MLPerf that a bundle stands for, such as resnet; MODEL= where the runs are of several.",
 )
 @click.option(
     "--status",
@@ -120,14 +120,14 @@ def write(output_format: str, **chosen: Any) -> int:
 def check(tree: Path, output_format: str) -> int:
     """Check a TREE of results of the open division: every problem at once.
 
-    What depends on MLPerf's own models (accuracy targets, latency limits) is for MLCommons' checker. Exits with 1 when
+    Much of what depends on MLPerf's own models, such as accuracy targets, is for MLCommons' checker. Exits with 1 when
     there is an error; warnings are for people to judge.
     """
     return EXIT_NO if _errors(_show(tree, output_format)) else EXIT_YES
 
 
 def _show(tree: Path, output_format: str, *, draft: bool | None = None) -> list[Finding]:
-    from mlbundle.runs.submission_check import DRAFT, OPEN, check_submission, results_of
+    from mlbundle.runs.submission_check import DRAFT, OPEN, check_submission, results_of, rounds_of
 
     findings = check_submission(tree)
     errors = _errors(findings)
@@ -149,7 +149,9 @@ def _show(tree: Path, output_format: str, *, draft: bool | None = None) -> list[
     verdict = "a draft" if is_draft else ("not valid" if errors else "valid")
     warnings = counted(len(findings) - len(errors), "warning", "warnings")
     counts = f"{counted(len(errors), 'error', 'errors')}, {warnings}"
-    output.narrate(f"{tree}: {counted(len(results_of(tree)), 'result', 'results')}, {verdict} ({counts})")
+    results = counted(len(results_of(tree)), "result", "results")
+    rounds = "".join(f", for MLPerf Inference {name}" for name in rounds_of(tree))
+    output.narrate(f"{tree}: {results}{rounds}, {verdict} ({counts})")
     return findings
 
 

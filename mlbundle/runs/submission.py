@@ -2,12 +2,13 @@
 
     TREE/open/SUBMITTER/
         systems/SYSTEM.json         the system
-        src/, documentation/        how to repeat it; the run records
+        src/BENCHMARK/              how it was measured
+        documentation/              the run records
         model_mapping.json          whose models ours stand for, where that is said
         results/SYSTEM/BENCHMARK/SCENARIO/
             performance/run_1/      LoadGen's files, untouched
             accuracy/               the same, accuracy.txt beside them, the accuracy log shortened as the rules want
-            TEST01/performance/run_1/ …
+            TEST01/                 a compliance test: performance/run_1/, accuracy/, and whether it was passed
             measurements.json user.conf README.md
 
 A tree appears whole or not at all.
@@ -28,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from mlbundle.errors import CheckFailed, UsageError
 from mlbundle.files import storage_failed, sync_file_system, sync_folder
 from mlbundle.runs.folder import JOB, RECORD
+from mlbundle.runs.submission_benchmarks import official_name
 from mlbundle.runs.submission_check import DRAFT, OPEN
 from mlbundle.runs.submission_logs import (
     ACCURACY,
@@ -42,8 +44,12 @@ from mlbundle.runs.submission_logs import (
 from mlbundle.runs.submission_rules import (
     TESTS,
     accuracy_log_problems,
+    answers_why_not,
     compliance_why_not,
+    damage_of,
     not_in_suite,
+    result_of,
+    speed_why_not,
     suite_of,
     why_not,
 )
@@ -51,12 +57,13 @@ from mlbundle.runs.submission_system import describe_measurement, describe_syste
 from mlbundle.wire.scenarios import BY_NAME
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from mlbundle.config import Settings
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PERFORMANCE = "performance"
+_AUDIT = "audit.config"
 # What LoadGen was asked, under the names that its configuration files have for it: key -> (name, factor).
 _USER_CONF = {
     "requested_single_stream_expected_latency_ns": ("target_latency", 1e-6),
@@ -230,6 +237,7 @@ def _why_not_by_itself(folder: Path, record: Mapping[str, Any], log: DetailLog) 
         yield f"its accuracy is {found['value']:g}, the bundle claims {found.get('expected') or 0:g}"
     accuracy = read_detail(folder / "loadgen" / "accuracy" / DETAIL)
     yield from (f"LoadGen reports an error in the accuracy test: {error}" for error in accuracy.errors)
+    yield from (f"in the accuracy test {problem}" for problem in damage_of(accuracy))
     wanted = accuracy.number("effective_accuracy_sample_count") or accuracy.number("qsl_reported_total_count")
     answered = distinct_samples(folder / "loadgen" / "accuracy" / ACCURACY)
     if wanted is None or answered != wanted:
@@ -308,9 +316,13 @@ class _Writer:
         _document(self._root / "systems" / f"{self._submission.system_name}.json", system)
         if self._submission.benchmarks:
             names = {str(entry.record["bundle"]["name"]): entry.benchmark for entry in entries}
-            mapping = {names[name]: model for name, model in self._submission.benchmarks.items()}
+            # The checker takes what stands here as it is: its own names, no aliases.
+            mapping = {
+                names[name]: official_name(model) for name, model in self._submission.benchmarks.items()
+            }
             _document(self._root / "model_mapping.json", mapping)
-        _text(self._root / "src" / "README.md", _source(entries[0]))
+        for benchmark in sorted({entry.benchmark for entry in entries}):
+            _text(self._root / "src" / benchmark / "README.md", _source(entries[0]))
         _text(self._root / "documentation" / "README.md", _DOCUMENTATION)
         for entry in entries:
             self._write_entry(entry)
@@ -324,12 +336,37 @@ class _Writer:
         _text(folder / "accuracy" / "accuracy.txt", _accuracy(entry))
         for test in TESTS:
             if (logs / test / DETAIL).is_file():
-                _copy_logs(logs / test, folder / test / _PERFORMANCE / "run_1")
+                _write_compliance(entry, test, folder / test)
         _document(folder / "measurements.json", describe_measurement(entry.job, self._submission.details))
         _text(folder / "user.conf", _user_conf(entry))
         _text(folder / "README.md", _readme(entry, draft=self._draft))
         for name in (RECORD, JOB):
             _copy(entry.folder / name, self._root / "documentation" / place / name)
+
+
+def _write_compliance(entry: Entry, test: str, folder: Path) -> None:
+    """Write a compliance test: its logs, what it was asked, and, as MLCommons' scripts do, whether it was passed."""
+    logs = entry.folder / "loadgen"
+    _copy_logs(logs / test, folder / _PERFORMANCE / "run_1", without=_AUDIT)
+    if (logs / test / _AUDIT).is_file():
+        _copy(logs / test / _AUDIT, folder / _AUDIT)
+    log = read_detail(logs / test / DETAIL)
+    (key, wanted), (_, found) = result_of(entry.scenario, entry.log), result_of(entry.scenario, log)
+    speeds = [f"{key}: {wanted:.12g} in the performance test, {found:.12g} in {test}"]
+    problems = speed_why_not(logs / test, entry.scenario, entry.log)
+    _text(folder / "verify_performance.txt", _verdict(speeds, problems))
+    if test == "TEST01":
+        answers = logs / test / ACCURACY
+        problems = answers_why_not(answers, logs / "accuracy" / ACCURACY)
+        _text(folder / "verify_accuracy.txt", _verdict([], problems))
+        if answers.is_file():
+            _bytes(folder / "accuracy" / ACCURACY, shortened(answers))
+            _text(folder / "accuracy" / "accuracy.txt", f"hash={file_sha256(answers)}\n")
+
+
+def _verdict(facts: Sequence[str], problems: Iterable[str]) -> str:
+    found = list(problems)
+    return "\n".join([*facts, *found, "TEST FAIL" if found else "TEST PASS"]) + "\n"
 
 
 def _copy_logs(source: Path, target: Path, *, without: str | None = None) -> None:

@@ -1,9 +1,9 @@
 """Checks a tree of results for MLPerf Inference, open division: every rule that can be checked without its round.
 
-Rules: MLCommons' inference submission rules, v6, and gates of our own where the official checker lets through what no
+Rules: MLCommons' inference submission rules, v6.1, and gates of our own where the official checker lets through what no
 reader would believe: a result that LoadGen calls INVALID, an error in its log, a test that was shorter than it was to
-be, samples without an answer. What depends on the official model (accuracy target, latency limit, size of the data set)
-is for the official checker.
+be, samples without an answer. Of what depends on the official model, the sizes and the latency of a few models are
+checked; the rest is for the official checker.
 """
 
 from __future__ import annotations
@@ -14,6 +14,14 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import UsageError
+from mlbundle.runs.submission_benchmarks import (
+    SEED_NAMES,
+    SEEDS,
+    mapping_problems,
+    model_of,
+    unmet_accuracy,
+    unmet_performance,
+)
 from mlbundle.runs.submission_logs import (
     ACCURACY,
     DETAIL,
@@ -28,6 +36,7 @@ from mlbundle.runs.submission_logs import (
 from mlbundle.runs.submission_rules import (
     accuracy_log_problems,
     compliance_why_not,
+    damage_of,
     not_in_suite,
     why_not,
 )
@@ -46,10 +55,15 @@ if TYPE_CHECKING:
 SCENARIOS = ("SingleStream", "MultiStream", "Server", "Offline")
 OPEN = "open"
 DRAFT = "DRAFT.md"
-_SEEDS = ("qsl_rng_seed", "sample_index_rng_seed", "schedule_rng_seed")
+_TRACE = "mlperf_log_trace.json"
+_PERFORMANCE_FILES = (SUMMARY, DETAIL)
+_ACCURACY_FILES = (SUMMARY, DETAIL, ACCURACY, "accuracy.txt")
 _MOST_FILE_BYTES = 50 << 20
 _MOST_JSON_BYTES = 1 << 20
 _MOST_FILES = 100_000
+# The checker multiplies them.
+_COUNTS = ("number_of_nodes", "accelerators_per_node")
+_COUNT = re.compile(r"\d{1,9}")
 _HASH = re.compile(r"^hash=([0-9a-f]{64})$", re.MULTILINE)
 _TOTAL = re.compile(r"\btotal=(\d{1,12})\b")
 _ACCURACY = re.compile(r"^[A-Za-z0-9 _-]+[=:]\s*[0-9.]+", re.MULTILINE)
@@ -84,9 +98,36 @@ def results_of(tree: Path) -> list[tuple[str, str, str, str]]:
     return sorted((path.parts[-5], path.parts[-3], path.parts[-2], path.parts[-1]) for path in found)
 
 
+def rounds_of(tree: Path) -> list[str]:
+    """Return the rounds of MLPerf whose seeds the results of a tree were measured with, as far as they are known."""
+    logs = tree.glob(f"{OPEN}/*/results/*/*/*/performance/run_1/{DETAIL}")
+    found = {_seeds_of(read_detail(path)) for path in logs}
+    return [name for name, seeds in SEEDS.items() if seeds in found]
+
+
+def _seeds_of(log: DetailLog) -> tuple[Any, ...]:
+    return tuple(log.values.get(f"effective_{name}") for name in SEED_NAMES)
+
+
+def _spelled(name: str, value: str) -> str:
+    # The checker minds upper and lower case in this field alone.
+    return value if name == "system_type" else value.lower()
+
+
+def _answered(log: DetailLog) -> float | None:
+    """Return how many samples an accuracy test was of."""
+    return log.number("effective_accuracy_sample_count") or log.number("qsl_reported_total_count")
+
+
 def _beginning(path: Path) -> bytes:
     with path.open("rb") as stream:
         return stream.read(_MOST_JSON_BYTES)
+
+
+@dataclass(frozen=True)
+class _Mapping:
+    models: dict[str, Any]
+    findings: list[Finding]
 
 
 class _Check:
@@ -96,6 +137,7 @@ class _Check:
 
     def run(self) -> Iterator[Finding]:
         yield from self._files()
+        yield from self._names()
         for division in self._folders(self._tree):
             if division.name == OPEN:
                 for submitter in self._folders(division):
@@ -117,25 +159,52 @@ class _Check:
             elif path.name == DRAFT:
                 yield self._at(path, "this is a draft, not for submission")
 
+    def _names(self) -> Iterator[Finding]:
+        for path in (*self._tree.iterdir(), *(self._tree / OPEN).glob("*")):
+            if path.is_file() and (path.parent.name == OPEN or path.suffix not in {".md", ".pdf"}):
+                yield self._at(path, "is outside of the submitter's folder")
+        for path in (self._tree / OPEN).rglob("*"):
+            if path.name.startswith(".") or " " in path.name or path.name == "__pycache__":
+                yield self._at(
+                    path, "can't be called that: no blank, no dot at the beginning, no __pycache__"
+                )
+            elif path.is_dir() and not path.is_symlink() and not any(path.iterdir()):
+                yield self._at(path, "is an empty folder")
+
     def _submitter(self, folder: Path) -> Iterator[Finding]:
         for name in ("systems", "results", "src", "documentation"):
             if not (folder / name).is_dir():
                 severity = "warning" if name == "documentation" else "error"
                 yield self._at(folder / name, "is missing", severity=severity)
-        mapping = folder / "model_mapping.json"
-        if mapping.exists():
-            document = self._json(mapping)
-            if not document or not all(isinstance(name, str) for name in document.values()):
-                yield self._at(mapping, "is no JSON object from names to models of MLPerf")
+        mapping = self._mapping(folder / "model_mapping.json")
+        yield from mapping.findings
         systems = {path.name for path in self._folders(folder / "results")}
         for path in self._folders(folder / "results"):
             yield from self._system(folder / "systems" / f"{path.name}.json", folder, path)
             for benchmark in self._folders(path):
+                model = model_of(benchmark.name, mapping.models)
+                if model is None:
+                    yield self._at(
+                        benchmark,
+                        "stands for none of MLPerf's models: no name of theirs, and nothing in model_mapping.json",
+                        hint="--benchmark when the tree is made",
+                    )
                 for scenario in self._folders(benchmark):
-                    yield from self._result(scenario)
+                    yield from self._result(scenario, model)
         for path in sorted((folder / "systems").glob("*.json")):
             if path.stem not in systems:
                 yield self._at(path, "is a system without a result", severity="warning")
+
+    def _mapping(self, path: Path) -> _Mapping:
+        if not path.exists():
+            return _Mapping({}, [])
+        document = self._json(path)
+        if not document or not all(isinstance(name, str) for name in document.values()):
+            return _Mapping({}, [self._at(path, "is no JSON object from names to models of MLPerf")])
+        problems = [
+            self._at(path, problem, severity=severity) for severity, problem in mapping_problems(document)
+        ]
+        return _Mapping(document, problems)
 
     def _system(self, path: Path, submitter: Path, results: Path) -> Iterator[Finding]:
         if not path.is_file():
@@ -145,6 +214,24 @@ class _Check:
         if document is None:
             yield self._at(path, "is no JSON object")
             return
+        yield from self._fields(path, document)
+        expected = {
+            "submitter": (submitter.name.lower(),),
+            "division": (OPEN,),
+            "status": STATUSES,
+            "system_type": (*SYSTEM_TYPES, "edge,datacenter"),
+        }
+        for name, values in expected.items():
+            if name in document and (
+                not isinstance(document[name], str) or _spelled(name, document[name]) not in values
+            ):
+                yield self._at(path, f"the field {name} is {document[name]!r}, not {' or '.join(values)}")
+        scenarios = {path.name for path in results.glob("*/*") if path.name in SCENARIOS}
+        system_type = str(document.get("system_type"))
+        if system_type.lower() in expected["system_type"] and (wrong := not_in_suite(system_type, scenarios)):
+            yield self._at(path, f"the field system_type is {system_type!r}, and there is {', '.join(wrong)}")
+
+    def _fields(self, path: Path, document: dict[str, Any]) -> Iterator[Finding]:
         for name, meaningful in SYSTEM_FIELDS.items():
             if name not in document:
                 yield self._at(path, f"the field {name} is missing")
@@ -156,27 +243,19 @@ class _Check:
                 yield self._at(
                     path, f"the field {name} is not stated", severity="warning", hint="--details FILE"
                 )
-        expected = {
-            "submitter": (submitter.name.lower(),),
-            "division": (OPEN,),
-            "status": STATUSES,
-            "system_type": (*SYSTEM_TYPES, "edge,datacenter"),
-        }
-        for name, values in expected.items():
-            if name in document and str(document[name]).lower() not in values:
-                yield self._at(path, f"the field {name} is {document[name]!r}, not {' or '.join(values)}")
-        scenarios = {path.name for path in results.glob("*/*") if path.name in SCENARIOS}
-        system_type = str(document.get("system_type"))
-        if system_type.lower() in expected["system_type"] and (wrong := not_in_suite(system_type, scenarios)):
-            yield self._at(path, f"the field system_type is {system_type!r}, and there is {', '.join(wrong)}")
+        for name in _COUNTS:
+            if document.get(name) and not _COUNT.fullmatch(str(document[name])):
+                yield self._at(path, f"the field {name} is {document[name]!r}, no whole number")
+        if document.get("is_network"):
+            yield self._at(path, "the field is_network is of the network division")
 
-    def _result(self, folder: Path) -> Iterator[Finding]:
+    def _result(self, folder: Path, model: str | None) -> Iterator[Finding]:
         if folder.name not in SCENARIOS:
             yield self._at(folder, f"is no scenario; scenarios are {', '.join(SCENARIOS)}")
             return
         log = self._log(folder / "performance" / "run_1" / DETAIL)
-        yield from self._performance(folder, log)
-        yield from self._accuracy(folder)
+        yield from self._performance(folder, log, model)
+        yield from self._accuracy(folder, model)
         for name in ("user.conf", "README.md"):
             if not (folder / name).is_file() or (folder / name).stat().st_size == 0:
                 yield self._at(folder / name, "is missing or empty")
@@ -192,22 +271,27 @@ class _Check:
     def _log(self, path: Path) -> DetailLog:
         return read_detail(path) if path.is_file() else DetailLog()
 
-    def _performance(self, folder: Path, log: DetailLog) -> Iterator[Finding]:
+    def _performance(self, folder: Path, log: DetailLog, model: str | None) -> Iterator[Finding]:
         run = folder / "performance" / "run_1"
-        yield from self._present(run, (SUMMARY, DETAIL))
+        yield from self._present(run, _PERFORMANCE_FILES)
+        yield from self._nothing_else(run, (*_PERFORMANCE_FILES, ACCURACY))
         if (run / DETAIL).is_file():
             yield from (self._at(run / DETAIL, reason) for reason in why_not(log))
+            yield from (self._at(run / DETAIL, problem) for problem in unmet_performance(model, log))
             yield from self._of_the_same(folder, run / DETAIL, log)
 
-    def _accuracy(self, folder: Path) -> Iterator[Finding]:
+    def _accuracy(self, folder: Path, model: str | None) -> Iterator[Finding]:
         run = folder / "accuracy"
-        yield from self._present(run, (SUMMARY, DETAIL, ACCURACY, "accuracy.txt"))
+        yield from self._present(run, _ACCURACY_FILES)
+        yield from self._nothing_else(run, _ACCURACY_FILES)
         log = DetailLog()
         if (run / DETAIL).is_file():
             log = read_detail(run / DETAIL)
             if log.text("effective_test_mode") != "AccuracyOnly":
                 yield self._at(run / DETAIL, f"LoadGen ran in the mode {log.text('effective_test_mode')}")
             yield from (self._at(run / DETAIL, f"LoadGen reports an error: {error}") for error in log.errors)
+            yield from (self._at(run / DETAIL, problem) for problem in damage_of(log))
+            yield from (self._at(run / DETAIL, problem) for problem in unmet_accuracy(model, _answered(log)))
             yield from self._of_the_same(folder, run / DETAIL, log)
         yield from self._accuracy_log(run, log)
 
@@ -226,7 +310,7 @@ class _Check:
         if path.stat().st_size > MOST_ACCURACY_BYTES:
             yield self._at(path, f"is not shortened: more than {MOST_ACCURACY_BYTES >> 10} KiB")
         yield from (self._at(path, problem) for problem in accuracy_log_problems(path))
-        wanted = log.number("effective_accuracy_sample_count") or log.number("qsl_reported_total_count")
+        wanted = _answered(log)
         total = _TOTAL.search(text)
         if total and wanted is not None and int(total[1]) != wanted:
             yield self._at(run / "accuracy.txt", f"is of {total[1]} samples, not of {wanted:.0f}")
@@ -242,10 +326,17 @@ class _Check:
         scenario = log.text("effective_scenario")
         if scenario != folder.name:
             yield self._at(path, f"is a log of the scenario {scenario or 'unknown'}, not {folder.name}")
-        seeds = tuple(log.values.get(f"effective_{name}") for name in _SEEDS)
+        seeds = _seeds_of(log)
         first = self._seeds.setdefault(seeds, self._place(path))
-        if len(self._seeds) > 1 and first == self._place(path):
+        if first != self._place(path):
+            return
+        if len(self._seeds) > 1:
             yield self._at(path, "has other seeds than the other logs: of another round, or chosen")
+        elif seeds not in SEEDS.values():
+            known = ", ".join(SEEDS)
+            yield self._at(
+                path, f"has the seeds of no round that is known here ({known})", severity="warning"
+            )
 
     def _measurements(self, path: Path) -> Iterator[Finding]:
         document = self._json(path) if path.is_file() else None
@@ -264,6 +355,11 @@ class _Check:
         for name in names:
             if not (folder / name).is_file():
                 yield self._at(folder / name, "is missing")
+
+    def _nothing_else(self, folder: Path, names: tuple[str, ...]) -> Iterator[Finding]:
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            if path.is_file() and path.name not in {*names, _TRACE}:
+                yield self._at(path, "does not belong there", severity="warning")
 
     def _json(self, path: Path) -> dict[str, Any] | None:
         try:

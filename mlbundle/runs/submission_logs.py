@@ -28,6 +28,8 @@ _CUT_LINE = b"\n...\n"
 _CUT = b"\n\n...\n\n"
 _MOST_LINE_BYTES = 64 << 20
 _MOST_ERRORS = 100
+# What is told of a whole test.
+_TOLD_ONCE = ("effective_", "requested_", "result_", "early_stopping_", "qsl_reported_")
 _PIECE_BYTES = 1 << 20
 _SAMPLE = re.compile(rb'"qsl_idx"\s*:\s*(\d{1,12})')
 # Samples a second, of the whole test; LoadGen says none for MultiStream. There it is the time from when it has made its
@@ -47,12 +49,14 @@ _MOMENT = "%m-%d-%Y %H:%M:%S.%f"
 class DetailLog:
     """The last value of each key that is no list, the texts of all errors, and when each key was written, in ms.
 
-    The times are of LoadGen's own clock, which nobody sets.
+    The times are of LoadGen's own clock, which nobody sets. `damage` is why MLCommons' checker could not read it, or
+    would read something else.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     times_ms: dict[str, float] = field(default_factory=dict)
+    damage: list[str] = field(default_factory=list)
 
     def number(self, key: str) -> float | None:
         """Return a number, None where there is none."""
@@ -88,35 +92,45 @@ class DetailLog:
 
 def read_detail(path: Path) -> DetailLog:
     """Read a detail log; what is no line of LoadGen's is passed over. Raises UsageError when it can't be read."""
-    values: dict[str, Any] = {}
-    errors: list[str] = []
-    times_ms: dict[str, float] = {}
+    log = DetailLog()
+    number = 0
     try:
         with path.open("rb") as stream:
             while line := stream.readline(_MOST_LINE_BYTES):
-                _take(line, values, errors, times_ms)
+                number += 1
+                why = _take(line, log)
+                if number == 1 and not line.startswith(_PREFIX):
+                    why = "is none of LoadGen's, and the first has to be"
+                if why and len(log.damage) < _MOST_ERRORS:
+                    log.damage.append(f"line {number} {why}")
     except OSError as error:
         raise UsageError(f"the log can't be read: {error.strerror}", where=str(path)) from error
-    return DetailLog(values, errors, times_ms)
+    return log
 
 
-def _take(line: bytes, values: dict[str, Any], errors: list[str], times_ms: dict[str, float]) -> None:
-    if not line.startswith(_PREFIX):
-        return
+def _take(line: bytes, log: DetailLog) -> str | None:
+    """Add a line to a log; returns what is wrong with it, None for one that is right or none of LoadGen's."""
+    if not line.startswith(_PREFIX.rstrip()):
+        return None
     try:
-        entry = json.loads(line.removeprefix(_PREFIX))
+        entry = json.loads(line.removeprefix(_PREFIX.rstrip()).decode("utf-8"))
     except (ValueError, RecursionError):
-        return
+        return "is no JSON"
     if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):
-        return
-    value, metadata = entry.get("value"), entry.get("metadata")
+        return "has no key"
+    key, value, metadata = entry["key"], entry.get("value"), entry.get("metadata")
+    told_again = key.startswith(_TOLD_ONCE) and key in log.values and log.values[key] != value
     if isinstance(value, str | int | float):
-        values[entry["key"]] = value
+        log.values[key] = value
         time_ms = entry.get("time_ms")
         if isinstance(time_ms, int | float) and not isinstance(time_ms, bool):
-            times_ms[entry["key"]] = time_ms
-    if isinstance(metadata, dict) and metadata.get("is_error") is True and len(errors) < _MOST_ERRORS:
-        errors.append(str(value)[:500])
+            log.times_ms[key] = time_ms
+    if not isinstance(metadata, dict) or "is_error" not in metadata:
+        return "does not say whether it is an error"
+    if metadata["is_error"] is True and len(log.errors) < _MOST_ERRORS:
+        log.errors.append(str(value)[:500])
+    # Of two values MLCommons' checker takes the first: two tests in one file are neither's log.
+    return f"says something else of {key} than a line before it" if told_again else None
 
 
 def distinct_samples(path: Path) -> int:

@@ -16,14 +16,16 @@ from hypothesis import strategies as st
 
 from mlbundle.cli.main import main
 from mlbundle.resources import load_schema
+from mlbundle.runs.submission_benchmarks import model_of
 from mlbundle.runs.submission_check import check_submission
 from mlbundle.runs.submission_logs import DetailLog, distinct_samples, read_detail, shortened
+from mlbundle.runs.submission_rules import why_not
 from mlbundle.runs.submission_system import SYSTEM_FIELDS, describe_system
 
 SEEDS = {
     "qsl_rng_seed": 2085463073848966840,
-    "sample_index_rng_seed": 274721543904,
-    "schedule_rng_seed": 16159082,
+    "sample_index_rng_seed": 2747215439041700203,
+    "schedule_rng_seed": 16159082839903944936,
 }
 SAMPLES = 360
 TIMES_MS = {"generated_query_count": 100.0, "power_begin": 600_150.0}
@@ -48,12 +50,14 @@ def detail(scenario: str, **values: Any) -> str:
         "result_qps_with_loadgen_overhead": 20,
         "result_completed_samples_per_sec": 20,
         "result_samples_per_second": 50,
-        "result_90.00_percentile_latency_ns": 50_000_000,
-        "result_99.00_percentile_per_query_latency_ns": 50_000_000,
+        "early_stopping_latency_ss": 50_000_000,
+        "early_stopping_latency_ms": 50_000_000,
         "effective_min_duration_ms": 600_000,
         "effective_accuracy_sample_count": SAMPLES,
         **{f"effective_{name}": seed for name, seed in SEEDS.items()},
         "loaded_qsl_set": [1, 2, 3],
+        "effective_target_latency_ns": 10_000_000,
+        "effective_performance_sample_count": SAMPLES,
         "power_begin": "11-21-2026 23:55:00.000",
         "power_end": "11-22-2026 00:05:00.250",
         "result_validity": "VALID",
@@ -151,6 +155,7 @@ class Runs:
                 same = {"effective_performance_issue_same": kind == "TEST04"}
                 mode = {**same, **(test_log or {})}
                 (logs / "mlperf_log_accuracy.json").write_text(accuracy_log(9) if kind == "TEST01" else "[]")
+                (logs / "audit.config").write_text("*.*.mode = 2\n")
             (logs / "mlperf_log_detail.txt").write_text(detail(scenario, **mode))
         (folder / "loadgen/accuracy/mlperf_log_accuracy.json").write_text(accuracy_log(answers))
         (folder / "loadgen/performance/mlperf_log_accuracy.json").write_text("[]")
@@ -178,7 +183,8 @@ def submit(capsys: pytest.CaptureFixture[str], tmp_path: Path):
     return run
 
 
-WHO = ("--submitter", "acme", "--system-name", "box")
+# A model of MLPerf's of whose sizes the check says nothing.
+WHO = ("--submitter", "acme", "--system-name", "box", "--benchmark", "Digits CNN=whisper")
 
 
 @pytest.fixture
@@ -214,8 +220,101 @@ def test_the_tree_is_the_one_that_the_rules_describe(tree: Path) -> None:
         "README.md",
     }
     assert "results/box/digits-cnn/SingleStream/TEST01/performance/run_1/mlperf_log_detail.txt" in results
-    assert {"systems/box.json", "src/README.md", "documentation/box/digits-cnn/Offline/record.json"} <= files
+    assert {
+        "systems/box.json",
+        "src/digits-cnn/README.md",
+        "documentation/box/digits-cnn/Offline/record.json",
+    } <= files
     assert not [path for path in tree.parent.iterdir() if path.name.startswith(".")]
+
+
+def test_a_compliance_test_lies_as_mlcommons_scripts_lay_it(runs: Runs, submit, tmp_path: Path) -> None:
+    slow = {"early_stopping_latency_ss": 100_000_000}
+    tests = {"tests": ("TEST01", "TEST04")}
+    submit(runs.add(**tests), "-o", tmp_path / "good", *WHO)
+    submit(runs.add(**tests, test_log=slow), "-o", tmp_path / "bad", *WHO, "--allow-invalid")
+    good, bad = (
+        tmp_path / name / "open/acme/results/box/digits-cnn/SingleStream" for name in ("good", "bad")
+    )
+    files = {str(path.relative_to(good)) for path in good.glob("TEST*/**/*") if path.is_file()}
+    logs = {"mlperf_log_summary.txt", "mlperf_log_detail.txt", "mlperf_log_accuracy.json"}
+    both = {"audit.config", "verify_performance.txt", *(f"performance/run_1/{name}" for name in logs)}
+    assert files == {
+        *(f"{test}/{name}" for test in ("TEST01", "TEST04") for name in both),
+        "TEST01/verify_accuracy.txt",
+        "TEST01/accuracy/accuracy.txt",
+        "TEST01/accuracy/mlperf_log_accuracy.json",
+    }
+    verdicts = [(tree / "TEST01" / f"verify_{what}.txt").read_text().splitlines()
+                for tree in (good, bad) for what in ("performance", "accuracy")]  # fmt: skip
+    assert [lines[-1] for lines in verdicts] == ["TEST PASS", "TEST PASS", "TEST FAIL", "TEST PASS"]
+    assert verdicts[0][0] == "early_stopping_latency_ss: 50000000 in the performance test, 50000000 in TEST01"
+    assert verdicts[2][1] == "was slower than the performance test, 0.500 of its speed"
+    logged = (good / "TEST01/performance/run_1/mlperf_log_accuracy.json").read_bytes()
+    digest = (good / "TEST01/accuracy/accuracy.txt").read_text()
+    assert digest == f"hash={hashlib.sha256(logged).hexdigest()}\n"
+
+
+def test_the_tree_names_models_as_the_checker_does(runs: Runs, submit, tmp_path: Path) -> None:
+    run, who = runs.add("Server", log={"effective_target_latency_ns": 20_000_000}), WHO[:4]
+    status, found = submit(run, "-o", tmp_path / "none", *who)
+    assert status == 1
+    assert errors(tmp_path / "none") == {
+        "open/acme/results/box/digits-cnn": "stands for none of MLPerf's models: no name of theirs, and nothing in "
+        "model_mapping.json"
+    }
+    status, found = submit(run, "-o", tmp_path / "tree", *who, "--benchmark", "resnet50")
+    assert json.loads((tmp_path / "tree/open/acme/model_mapping.json").read_text()) == {
+        "digits-cnn": "resnet"
+    }
+    assert status == 1, "the model is not on ImageNet"
+    wrong = [problem["message"] for problem in found["problems"] if problem["severity"] == "error"]
+    assert wrong == [
+        "the data set has 360 samples, that of resnet has 50000",
+        "360 samples are loaded at once, for resnet it is at least 1024",
+        "the target latency is 20 ms, for resnet it is at most 15 ms",
+    ]
+    mapping = tmp_path / "none/open/acme/model_mapping.json"
+    mapping.write_text(json.dumps({"digits-cnn": "newest-1b", "mine": "resnet50", "mobilenet": "bert-99"}))
+    found = [(problem.severity, problem.message) for problem in check_submission(tmp_path / "none")
+             if problem.place.endswith("mapping.json")]  # fmt: skip
+    assert found == [
+        ("error", "mobilenet is MLPerf's own name of resnet: that it stands for bert-99 is not heeded"),
+        ("error", "resnet50 has to be called resnet here"),
+        ("warning", "newest-1b is no model of MLPerf that is known here"),
+    ]
+    assert len(errors(tmp_path / "none")) == 1, "a new model of MLPerf's may be meant"
+
+
+@pytest.mark.parametrize(
+    ("folder", "mapping", "model"),
+    [("resnet", {}, "resnet"), ("resnet50", {"resnet50": "retinanet"}, "resnet"), ("my-resnet50-v2", {}, "resnet"),
+     ("bert-99.9-small", {}, "bert-99.9"), ("digits", {"digits": "yolo-99"}, "yolo-99"), ("digits", {}, None),
+     ("resnet-50", {}, None)],
+)  # fmt: skip
+def test_a_folders_name_says_the_model(folder: str, mapping: dict[str, str], model: str | None) -> None:
+    assert model_of(folder, mapping) == model
+
+
+def test_a_log_that_the_checker_can_not_read_is_damaged(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    for text, problem in {
+        "hello\n" + detail("Offline"): "line 1 is none of LoadGen's, and the first has to be",
+        detail("Offline") + ":::MLLOG {\n": f"line {detail('Offline').count(chr(10)) + 1} is no JSON",
+        ':::MLLOG {"value": 1}\n': "line 1 has no key",
+        ':::MLLOG {"key": "a", "value": 1}\n': "line 1 does not say whether it is an error",
+        detail("Offline") + detail("Offline"): None,
+        detail("Offline")
+        + detail("Server"): "says something else of effective_scenario than a line before it",
+    }.items():
+        log.write_text(text)
+        found = read_detail(log).damage
+        assert (problem is None and not found) or any(str(problem) in line for line in found), (
+            problem,
+            found,
+        )
+    log.write_text(detail("Server") + ':::MLLOG {"key": "x"\n')
+    assert [reason for reason in why_not(read_detail(log)) if "damaged" in reason]
 
 
 def test_loadgens_logs_are_as_it_wrote_them(tree: Path, runs: Runs) -> None:
@@ -263,10 +362,8 @@ def test_what_nobody_stated_is_a_warning_until_somebody_states_it(runs: Runs, su
     names = [message.split()[2] for message in warned]
     details = tmp_path / "details.yml"
     details.write_text("".join(f"{name}: no\n" for name in names))
-    status, found = submit(run, "-o", tmp_path / "two", *WHO, "--details", details, "--benchmark", "resnet50")
+    status, found = submit(run, "-o", tmp_path / "two", *WHO, "--details", details)
     assert (status, found["problems"]) == (0, [])
-    mapping = json.loads((tmp_path / "two/open/acme/model_mapping.json").read_text())
-    assert mapping == {"digits-cnn": "resnet50"}
     assert json.loads((tmp_path / "two/open/acme/systems/box.json").read_text())["cooling"] == "no"
 
 
@@ -279,6 +376,7 @@ BAD_LOGS: dict[str, tuple[dict[str, Any], str]] = {
     "few asked": ({"effective_min_query_count": 1}, "the minimum of queries was 1, not 100"),
     "few": ({"result_query_count": 3, "result_qps_with_loadgen_overhead": 0.005}, "3 queries, not at least 100"),
     "mode": ({"effective_test_mode": "SubmissionRun"}, "LoadGen ran in the mode SubmissionRun"),
+    "no result": ({"early_stopping_latency_ss": 0}, "the log has no early_stopping_latency_ss"),
 }  # fmt: skip
 
 
@@ -337,12 +435,20 @@ BAD_RECORDS: dict[str, tuple[dict[str, Any], str]] = {
         "TEST04: is a log of another test than TEST04",
     ),
     "slow": (
-        {"tests": ("TEST01",), "test_log": {"result_90.00_percentile_latency_ns": 100_000_000}},
+        {"tests": ("TEST01",), "test_log": {"early_stopping_latency_ss": 100_000_000}},
         "TEST01: was slower than the performance test, 0.500 of its speed",
     ),
     "kept": (
-        {"tests": ("TEST04",), "test_log": {"result_90.00_percentile_latency_ns": 25_000_000}},
+        {"tests": ("TEST04",), "test_log": {"early_stopping_latency_ss": 25_000_000}},
         "TEST04: was faster than the performance test, 2.000 of its speed: answers may be kept",
+    ),
+    "too fast": (
+        {"tests": ("TEST01",), "test_log": {"early_stopping_latency_ss": 25_000_000}},
+        "TEST01: was faster than the performance test, 2.000 of its speed",
+    ),
+    "other latency": (
+        {"scenario": "Server", "tests": ("TEST01",), "test_log": {"effective_target_latency_ns": 20_000_000}},
+        "TEST01: had another target latency than the performance test",
     ),
     "short compliance": (
         {"tests": ("TEST01",), "test_log": {"effective_min_duration_ms": 2000}},
@@ -567,6 +673,57 @@ def test_the_check_finds_every_problem_at_once(tree: Path, submit) -> None:
     }
     assert wanted <= messages, wanted - messages
     assert any("has other seeds" in message for message in messages)
+
+
+def test_the_check_minds_what_a_repository_of_results_does(tree: Path, capsys) -> None:
+    root = tree / "open/acme"
+    box, offline = root / "systems/box.json", root / "results/box/digits-cnn/Offline"
+    change(
+        box, system_type="Edge", number_of_nodes="two", status=1, accelerators_per_node="0", is_network="no"
+    )
+    (tree / "summary.csv").touch()
+    (tree / "README.md").touch()
+    (tree / "open/notes.md").touch()
+    (root / "results/.cache").mkdir()
+    (offline / "my notes.txt").touch()
+    (offline / "accuracy/more.txt").touch()
+    (offline / "performance/run_1/mlperf_log_trace.json").touch()
+    found = {(f.place.removeprefix("open/acme/"), f.message, f.severity) for f in check_submission(tree)}
+    stated = {problem for problem in found if not problem[1].endswith("is not stated")}
+    name = "can't be called that: no blank, no dot at the beginning, no __pycache__"
+    outside = "is outside of the submitter's folder"
+    types = "edge or datacenter or datacenter,edge or edge,datacenter"
+    assert stated == {
+        ("systems/box.json", f"the field system_type is 'Edge', not {types}", "error"),
+        ("systems/box.json", "the field number_of_nodes is 'two', no whole number", "error"),
+        ("systems/box.json", "the field status is 1, not available or preview or rdi", "error"),
+        ("systems/box.json", "the field is_network is of the network division", "error"),
+        ("summary.csv", outside, "error"),
+        ("open/notes.md", outside, "error"),
+        ("results/.cache", name, "error"),
+        ("results/box/digits-cnn/Offline/my notes.txt", name, "error"),
+        ("results/box/digits-cnn/Offline/accuracy/more.txt", "does not belong there", "warning"),
+    }  # fmt: skip
+    (root / "results/.cache").rename(root / "results/empty")
+    assert errors(tree)["open/acme/results/empty"]
+
+
+def test_seeds_tell_the_round(runs: Runs, submit, tree: Path, tmp_path: Path, capsys) -> None:
+    with pytest.raises(SystemExit):
+        main(["submission", "check", str(tree)])
+    assert "2 results, for MLPerf Inference v6.1, valid" in capsys.readouterr().err
+    for path in tree.rglob("mlperf_log_detail.txt"):
+        path.write_text(path.read_text().replace(str(SEEDS["qsl_rng_seed"]), "7"))
+    found = [f.message for f in check_submission(tree) if "seeds" in f.message]
+    assert found == ["has the seeds of no round that is known here (v5.1, v6.0, v6.1)"]
+    assert not errors(tree)
+
+
+def test_short_queries_may_differ_by_more(runs: Runs, submit, tmp_path: Path) -> None:
+    short = {"early_stopping_latency_ss": 100_000}
+    for latency_ns, status in ((85_000, 0), (115_000, 0), (130_000, 1)):
+        run = runs.add(log=short, tests=("TEST01",), test_log={"early_stopping_latency_ss": latency_ns})
+        assert submit(run, "-o", tmp_path / str(latency_ns), *WHO)[0] == status
 
 
 def test_a_folder_that_is_no_tree_is_told(submit, tmp_path: Path) -> None:
