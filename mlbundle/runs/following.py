@@ -5,6 +5,7 @@ A follower only reads. It looks four times a second at most, so that it does not
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import closing, suppress
 from typing import TYPE_CHECKING
@@ -25,7 +26,8 @@ _MOST_AT_ONCE_BYTES = 1 << 20
 class EventTail:
     """The events of a run as they are appended, for somebody who has other things to do: it never waits.
 
-    `behind` says that there was more than one call reads: call again at once.
+    `behind` says that there was more than one call reads: call again at once. A file that was cut, or replaced, is
+    read anew; events that were told are not told again.
     """
 
     def __init__(self, folder: Path, *, last_bytes: int | None = None) -> None:
@@ -35,6 +37,9 @@ class EventTail:
         self._stream: FileIO | None = None
         self._rest = b""
         self._passing_over = False
+        # What was told last: of a file that takes the place of another the rest is told.
+        self._told = (-1, -1)
+        self._again = False
         self.behind = False
 
     def read(self) -> list[Event]:
@@ -44,6 +49,10 @@ class EventTail:
             if self._stream is None:
                 self._stream = self._open()
             data = self._stream.read(_MOST_AT_ONCE_BYTES) or b""
+            if not data and self._is_another(self._stream):
+                self._begin_anew()
+                self._stream = self._open()
+                data = self._stream.read(_MOST_AT_ONCE_BYTES) or b""
         self.behind = len(data) == _MOST_AT_ONCE_BYTES
         if not data:
             return []
@@ -54,7 +63,7 @@ class EventTail:
         if len(self._rest) > MOST_LINE_BYTES:  # no event is that long
             self._rest, self._passing_over = b"", True
         events = (event_of_line(line) for line in lines)
-        return [event for event in events if event is not None]
+        return [event for event in events if event is not None and self._is_new(event)]
 
     def read_all(self) -> Iterator[Event]:
         """Yield what is new, all of it."""
@@ -67,6 +76,22 @@ class EventTail:
         if self._stream is not None:
             self._stream.close()
             self._stream = None
+
+    def _is_another(self, stream: FileIO) -> bool:
+        """Whether the file was cut, or another one has its name: what is appended comes elsewhere."""
+        there, read = self._path.stat(), os.fstat(stream.fileno())
+        return (there.st_ino, there.st_dev) != (read.st_ino, read.st_dev) or read.st_size < stream.tell()
+
+    def _begin_anew(self) -> None:
+        self.close()
+        self._rest, self._passing_over, self._again = b"", False, True
+
+    def _is_new(self, event: Event) -> bool:
+        seq, t_ns = self._told
+        if self._again and event.seq <= seq and event.t_ns <= t_ns:
+            return False
+        self._told = max(seq, event.seq), max(t_ns, event.t_ns)
+        return True
 
     def _open(self) -> FileIO:
         stream = self._path.open("rb", buffering=0)

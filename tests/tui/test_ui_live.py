@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ from support import make_bundle
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Digits
-from tui_pilot import drive, press, settled, text_of
+from tui_pilot import drive, press, settled, text_of, until
 
 from mlbundle.config import load_settings
 from mlbundle.runs.catalog import list_runs
@@ -195,8 +196,8 @@ def test_a_question_goes_when_there_is_nothing_left_to_decide(
         asked = text_of(pilot.app)
         run.say(End(status="completed"))
         run.die()
+        await until(pilot, lambda: isinstance(pilot.app.screen, LiveRun))
         await settled(pilot)
-        assert isinstance(pilot.app.screen, LiveRun)
         return asked, [n.message for n in pilot.app._notifications]
 
     asked, said = watch(run, steps)
@@ -402,11 +403,10 @@ def test_a_real_run_is_started_watched_and_ends(home: Path, tmp_path: Path) -> N
     run_id = launcher.start(RunOptions(str(bundle), command=command))
 
     async def steps(pilot: Pilot[None]) -> str:
-        for _ in range(600):
+        deadline = time.monotonic() + 120
+        while "enter opens the results" not in text_of(pilot.app) and time.monotonic() < deadline:
             await pilot.press("f5")
             await pilot.pause(0.05)
-            if "enter opens the results" in text_of(pilot.app):
-                break
         await settled(pilot)
         return text_of(pilot.app)
 
@@ -458,3 +458,59 @@ def test_where_no_cpu_would_be_left_none_is_given_up(tmp_path: Path) -> None:
     quiet = QuietCpus(driven=lambda _folder: True)
     quiet.keep_off(tmp_path, whole)
     assert os.sched_getaffinity(0) == whole
+
+
+def test_what_others_do_to_the_events_of_a_run_is_lived_through(run: Run) -> None:
+    run.say(*BEGUN)
+    events = run.path / "events.jsonl"
+
+    def line(seq: int, message: str) -> bytes:
+        return json.dumps(Log(message=message, seq=seq, t_ns=5 * S).to_document()).encode() + b"\n"
+
+    def half() -> None:
+        with events.open("ab") as stream:
+            stream.write(b'{"protocol":1,"seq":8,"sou')
+
+    def cut() -> None:
+        events.write_bytes(b"")
+
+    def long() -> None:
+        with events.open("ab") as stream:
+            stream.write(b"x" * (3 << 20) + b"\n" + line(60, "after the long line"))
+
+    def another() -> None:
+        (run.path / "new").write_bytes(line(59, "told before") + line(61, "another file"))
+        (run.path / "new").rename(events)
+
+    def odd() -> None:
+        log = Log(message="y" * (1 << 20), seq=62, t_ns=5 * S)
+        events.write_bytes(b"\xff\0\n[]\n{}\n" + json.dumps(log.to_document()).encode() + b"\n")
+
+    def back() -> None:
+        events.write_bytes(line(63, "lines come again"))
+
+    async def steps(pilot: Pilot[None]) -> list[str]:
+        found = []
+        for fault in (half, cut, long, another, events.unlink, odd, events.unlink, back):
+            fault()
+            await press(pilot, "f5")
+            found.append(text_of(pilot.app))
+            assert large(pilot) == ["100", "9.00", "20.0"], "what was known is still shown"
+        return found
+
+    found = watch(run, steps)
+    assert "after the long line" in found[2]
+    assert "another file" in found[3]
+    assert "lines come again" in found[-1]
+
+
+def test_the_events_are_at_their_end_again_when_another_log_was_shown(run: Run) -> None:
+    run.say(*BEGUN, *(Log(message=f"line {number}", t_ns=3 * S) for number in range(60)))
+
+    async def steps(pilot: Pilot[None]) -> str:
+        await press(pilot, "l", "l")
+        run.say(*(Log(message=f"more {number}", t_ns=4 * S) for number in range(60)))
+        await press(pilot, "f5", "l", "l")
+        return text_of(pilot.app)
+
+    assert "more 59" in watch(run, steps)

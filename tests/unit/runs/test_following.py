@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import tempfile
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -137,9 +137,55 @@ def test_following_ends_when_its_caller_wants(owned: RunFolder) -> None:
 
 def test_a_tail_lets_its_file_go(tmp_path: Path) -> None:
     (tmp_path / "events.jsonl").write_bytes(line(0))
-    before = len(os.listdir("/dev/fd"))
+
+    def is_open() -> bool:
+        return any(path.resolve() == tmp_path / "events.jsonl" for path in Path("/dev/fd").iterdir())
+
     tail = EventTail(tmp_path)
     tail.read()
-    assert len(os.listdir("/dev/fd")) == before + 1
+    assert is_open()
     tail.close()
-    assert len(os.listdir("/dev/fd")) == before
+    assert not is_open()
+
+
+def test_a_file_that_is_cut_removed_or_replaced_is_picked_up_again(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    path.write_bytes(line(0) + line(1) + line(2)[:9])
+    tail = EventTail(tmp_path)
+    assert numbers(tail.read()) == [0, 1]
+    with path.open("r+b") as stream:
+        stream.truncate()
+        assert tail.read() == []
+        # Its writer goes on where it was: the begin is a hole.
+        stream.seek(9)
+        stream.write(b"\n" + line(2))
+        stream.flush()
+        assert numbers(tail.read()) == [2]
+    path.unlink()
+    assert tail.read() == []
+    path.write_bytes(line(1) + line(2) + line(3))
+    assert numbers(tail.read()) == [3], "what was told is not told again"
+    (tmp_path / "other").write_bytes(line(4))
+    (tmp_path / "other").rename(path)
+    assert numbers(tail.read()) == [4]
+    # Another run's file, or another boot's, begins to count anew.
+    path.unlink()
+    path.write_bytes(json.dumps(Log(message="x", seq=0, t_ns=9).to_document()).encode() + b"\n")
+    assert numbers(tail.read()) == [0]
+    tail.close()
+
+
+def test_a_line_of_many_mebibytes_takes_no_more_memory_than_others(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    with path.open("wb") as stream:
+        stream.truncate(100 << 20)
+        stream.seek(0, 2)
+        stream.write(b"\n" + line(1))
+    tail = EventTail(tmp_path)
+    tracemalloc.start()
+    found = numbers(list(tail.read_all()))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    tail.close()
+    assert found == [1]
+    assert peak < 16 << 20

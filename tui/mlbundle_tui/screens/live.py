@@ -195,6 +195,7 @@ class LiveRun(Section):
         """Show the events, what the worker wrote, and that over the whole screen."""
         steps = [(), ("-worker",), ("-worker", "-large"), ("-large",)]
         now = tuple(name for name in ("-worker", "-large") if self.has_class(name))
+        at_end = [log for log in self.query(Log) if not log.display or log.is_vertical_scroll_end]
         wanted = steps[(steps.index(now) + 1) % len(steps)]
         for name in ("-worker", "-large"):
             self.set_class(name in wanted, name)
@@ -203,6 +204,8 @@ class LiveRun(Section):
             f"{name}, over the whole screen" if "-large" in wanted else name
         )
         self.query_one("#worker-log" if "-worker" in wanted else "#events", Log).focus()
+        for log in at_end:
+            self.call_after_refresh(log.scroll_end, animate=False)
         self._source.wants_log = "-worker" in wanted
         self._look_if_needed()
 
