@@ -33,12 +33,23 @@ class TracedRun:
 def traced(tmp_path_factory: pytest.TempPathFactory) -> TracedRun:
     """One short run of digits-png, traced at the level of the model."""
     home = tmp_path_factory.mktemp("traced")
-    here = ("--runtime", "process", "--python", sys.executable, "--duration", "200ms", "--json")
+    here = (
+        "--runtime",
+        "process",
+        "--python",
+        sys.executable,
+        "--warmup",
+        "50ms",
+        "--duration",
+        "200ms",
+        "--json",
+    )
     done = subprocess.run(
         command_line("run", "digits-png", *here),
         capture_output=True,
         text=True,
         env={**os.environ, "MLBUNDLE_HOME": str(home)},
     )
-    assert done.returncode == 0, done.stderr
+    # 0 or 1: a machine that is busy enough makes any result invalid, and the trace is the same.
+    assert done.returncode in {0, 1}, done.stdout + done.stderr
     return TracedRun(home, json.loads(done.stdout)["run_id"])

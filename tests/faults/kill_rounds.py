@@ -344,7 +344,7 @@ class Driver:
 
     def check_tag(self, repository: str, *, may_lack: bool) -> None:
         """A tag that is there names a whole bundle."""
-        connection = http.client.HTTPConnection(self.host, timeout=10)
+        connection = http.client.HTTPConnection(self.host, timeout=60)
         connection.request("GET", f"/v2/{repository}/tags/list")
         answer = connection.getresponse()
         document = json.loads(answer.read())

@@ -137,7 +137,7 @@ def start(scenario: str, folder: Path, *, images: Path | None = None, engine: st
 
 def left_over(run: Run) -> dict[int, bytes]:
     """The worker's processes that are still there after a while."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while (found := run.workers()) and time.monotonic() < deadline:
         time.sleep(0.02)
     return found

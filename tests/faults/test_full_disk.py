@@ -271,6 +271,7 @@ def test_an_output_folder_that_vanishes(tmp_path: Path) -> None:
         while not os.listdir(out) and pack.poll() is None:
             time.sleep(0.0002)
         pack.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, pack.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
         in_time = not (out / "net.mlb").exists()
         shutil.rmtree(out)
         pack.send_signal(signal.SIGCONT)

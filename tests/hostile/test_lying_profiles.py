@@ -300,7 +300,7 @@ def run_with(tmp_path: Path):
         script = tmp_path / "worker-fake.py"
         prelude = PRELUDE.replace("CLOCK", clock)
         script.write_text(FAKE.format(body=prelude + body))
-        here = {"runtime": "process", "python": Path(sys.executable), "hang_timeout_s": 20.0}
+        here = {"runtime": "process", "python": Path(sys.executable), "hang_timeout_s": 60.0}
         plan = make_plan(RunOptions(str(bundle), trace_level=level, **here), settings)
         plan = dataclasses.replace(plan, worker=WorkerArchive(script, "0" * 64, "0"))
         return Execution(plan, settings), settings.runs_dir / plan.run_id

@@ -282,7 +282,7 @@ def plan_with(tmp_path: Path):
             str(bundle),
             runtime="process",
             python=Path(sys.executable),
-            hang_timeout_s=20.0,
+            hang_timeout_s=60.0,
             scenario=scenario,
             scenario_options=scenario_options(scenario, given),
         )

@@ -12,6 +12,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ HERE = (
     "--warmup",
     "10ms",
 )
-LONG, SHORT = ("--duration", "60s", "--concurrent"), ("--duration", "300ms")
+LONG, SHORT = ("--duration", "10m", "--concurrent"), ("--duration", "300ms")
 
 
 @pytest.fixture
@@ -206,7 +207,7 @@ def test_a_run_of_another_terminal_is_stopped(bundle: Path, home: Path, here: In
     )
     wait_for(lambda: running_runs(load_settings()))
     assert here("runs", "stop", "--all").stdout.endswith(" cancelled\n")
-    _, said = process.communicate(timeout=30)
+    _, said = process.communicate(timeout=60)
     assert (process.returncode, "stopped by a signal" in said) == (143, True)
     assert here("runs", "stop", "--all").status == 0, "nothing is left to be stopped"
     here("runs", "stop", "--json").error(2, "usage")
@@ -260,7 +261,13 @@ def test_a_process_that_does_not_hold_the_run_is_not_stopped(
 
 
 def test_three_runs_wait_for_each_other(begin: Callable[..., Path], here: InProcess) -> None:
-    folders = [begin(*SHORT) for _ in range(3)]
+    folders = []
+    with closing(MachineLock("the-other-run")) as lock:
+        lock.wait()
+        for _ in range(3):
+            folders.append(begin(*SHORT))
+            # Each is in the queue before the next one begins.
+            wait_for(lambda: (run := running_run(folders[-1])) is not None and run.waiting)
     spans = []
     for folder in folders:
         done = here("runs", "attach", folder.name, "--format", "jsonl")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -80,10 +81,11 @@ def test_the_parties_at_fault_are_told_apart(cli, tmp_path) -> None:
 
 def test_a_worker_that_hangs_is_stopped(cli, tmp_path) -> None:
     bundle = make_bundle(tmp_path / "hang", preprocess="import time\nwhile True: time.sleep(1)")
-    begun = time.monotonic()
     error = cli("run", bundle, *HERE, *QUICK, "--timeout", "2s", "--json").error(4, "worker-hung")
     assert "--timeout" in error["hint"]
-    assert time.monotonic() - begun < 60
+    silent_s = re.search(r"nothing heard for (\d+) s", error["message"])
+    assert silent_s is not None, error
+    assert 2 <= int(silent_s[1]) < 100, "the limit is not the one that was asked for"
 
 
 def test_a_worker_that_fills_its_scratch_folder_is_stopped(cli, tmp_path) -> None:
@@ -102,7 +104,7 @@ def test_a_worker_that_sends_too_much_is_stopped(cli, tmp_path) -> None:
 
 def start(bundle: Path, *more: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        command_line("run", bundle, *HERE, "--duration", "60s", "--warmup", "10ms", *more),
+        command_line("run", bundle, *HERE, "--duration", "10m", "--warmup", "10ms", *more),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -126,7 +128,7 @@ def test_an_interrupt_stops_the_worker_and_keeps_what_was_seen(cli, home, tmp_pa
     folder = wait_until_measuring(home)
     assert worker_processes(str(home))
     process.send_signal(sent)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=60)
     assert process.returncode == status, stderr
     assert "Traceback" not in stderr
     assert f"what was seen of the run is kept in {folder}" in stderr
@@ -145,7 +147,7 @@ def test_a_killed_host_takes_its_worker_with_it_and_the_next_command_closes_the_
     assert [left.name.endswith(folder.name) for left in scratch_folders(temporary)] == [True]
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while worker_processes(str(home)) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert worker_processes(str(home)) == []
@@ -181,7 +183,7 @@ def test_signals_that_come_in_a_row_still_leave_nothing_behind(home, tmp_path) -
     folder = wait_until_measuring(home)
     for sent in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
         process.send_signal(sent)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130, stderr
     assert worker_processes(str(home)) == []
     assert json.loads((folder / "record.json").read_text())["status"] == "cancelled"

@@ -77,7 +77,7 @@ def test_a_run_without_layers_says_how_to_see_them(cli: Cli, traced: TracedRun) 
 
 def test_a_run_stopped_while_it_profiles_tells_what_it_measured(cli: Cli, home: Path) -> None:
     process = subprocess.Popen(
-        command_line("run", EXAMPLE, *HERE, "--trace", "framework"),
+        command_line("run", EXAMPLE, *HERE, "--trace", "framework", "--duration", "2s"),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -89,7 +89,7 @@ def test_a_run_stopped_while_it_profiles_tells_what_it_measured(cli: Cli, home: 
             break
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=30)
+    _, stderr = process.communicate(timeout=60)
     assert process.returncode == 130
     record = cli("runs", "show", "latest", "--json").document()
     assert (record["status"], record["result"]) == ("cancelled", None)

@@ -189,7 +189,7 @@ def from_registry(host: str, repository: str, tag: str) -> Model:
         request = urllib.request.Request(
             f"http://{host}/v2/{repository}/{path}", headers={"Accept": MANIFEST_TYPE}
         )
-        with straight.open(request, timeout=10) as answer:
+        with straight.open(request, timeout=60) as answer:
             return bytes(answer.read())
 
     return Model(get(f"manifests/{tag}"), lambda digest: get(f"blobs/{digest}"))
@@ -303,5 +303,5 @@ def test_a_list_of_tags_shows_the_model_alone(file: Path, registry: RealRegistry
     words = command_line("push", file, f"{registry.host}/clients/alone", "--plain-http")
     assert subprocess.run(words, capture_output=True).returncode == 0
     straight = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    with straight.open(f"http://{registry.host}/v2/clients/alone/tags/list", timeout=10) as answer:
+    with straight.open(f"http://{registry.host}/v2/clients/alone/tags/list", timeout=60) as answer:
         assert json.loads(answer.read()) == {"name": "clients/alone", "tags": ["1.0.0"]}

@@ -35,7 +35,7 @@ def until_it_measures(process: subprocess.Popen, home: Path) -> Path:
 def test_what_was_seen_until_then_is_in_the_trace(cli, home, how: int, status: str) -> None:
     here = ("--runtime", "process", "--python", sys.executable, "--concurrent")
     process = subprocess.Popen(
-        command_line("run", "digits-cnn", *here, "--duration", "60s"),
+        command_line("run", "digits-cnn", *here, "--duration", "10m"),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
@@ -43,7 +43,7 @@ def test_what_was_seen_until_then_is_in_the_trace(cli, home, how: int, status: s
         folder = until_it_measures(process, home)
     finally:
         process.send_signal(how)
-        process.wait(30)
+        process.wait(60)
     record = cli("runs", "show", folder.name, "--json").document()
     assert record["status"] == status
     windows = [event for event in events(folder) if event["kind"] == "window"]

@@ -33,7 +33,7 @@ HERE = (
     "none",
 )
 SHORT = "60ms"
-LONG = "1500ms"
+LONG = "3s"
 
 
 @pytest.fixture
@@ -205,12 +205,16 @@ def test_after_a_kill_it_goes_on_and_nothing_is_done_twice(
 ) -> None:
     driver = started("sweep", "run", mini, *HERE, "--duration", f"{SHORT},{LONG},70ms", "--yes")
     until(measuring(home, 2))
-    assert "another process" in cli("sweep", "resume", "latest", "--json").error(2, "usage")["message"]
     (run,) = children(driver)
+    # It does not come to its end while we look.
+    os.kill(run, signal.SIGSTOP)
+    assert "another process" in cli("sweep", "resume", "latest", "--json").error(2, "usage")["message"]
     told = cli("sweep", "show", "latest", "--json").document()["cells"]
     assert [cell["state"] for cell in told] == ["INVALID", "under way", "to do"]
     driver.kill()
     driver.wait()
+    with suppress(ProcessLookupError):
+        os.kill(run, signal.SIGCONT)
     told = cli("sweep", "show", "latest", "--json").document()["cells"]
     assert told[1]["state"] == "stopped, to do again"
     found = cli("sweep", "resume", "latest", "--json")
@@ -239,11 +243,11 @@ def test_after_a_kill_it_goes_on_and_nothing_is_done_twice(
 def test_ctrl_c_stops_the_run_under_way_and_says_how_to_go_on(
     cli: Cli, mini: Path, home: Path, started: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    driver = started("sweep", "run", mini, *HERE, "--duration", "50s,60s", "--yes")
+    driver = started("sweep", "run", mini, *HERE, "--duration", "10m,11m", "--yes")
     until(measuring(home, 1))
     (run,) = children(driver)
     os.kill(driver.pid, signal.SIGINT)
-    _, said = driver.communicate(timeout=30)
+    _, said = driver.communicate(timeout=60)
     assert driver.returncode == 130
     assert is_gone(run)
     assert "mlbundle sweep resume" in said
@@ -258,7 +262,7 @@ def test_ctrl_c_stops_the_run_under_way_and_says_how_to_go_on(
 def test_a_run_that_is_killed_is_tried_once_more(
     mini: Path, home: Path, started: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    driver = started("sweep", "run", mini, *HERE, "--duration", "700ms", "--yes", "--format", "jsonl")
+    driver = started("sweep", "run", mini, *HERE, "--duration", LONG, "--yes", "--format", "jsonl")
     until(measuring(home, 1))
     (run,) = children(driver)
     os.kill(run, signal.SIGKILL)

@@ -39,8 +39,9 @@ def test_every_form_of_the_model_says_the_same_in_every_framework_and_runtime(
     forms = FORMS if runtime == "docker" else FRAMEWORKS
     for form in forms:
         done = cli("run", "digits-cnn", "--framework", form, "--runtime", runtime, *QUICK, "--json")
-        assert done.status == 0, done.stderr + done.stdout
         record = done.document()
+        # A busy machine may make a result invalid: what is looked at here are answers.
+        assert done.status == (0 if record["validity"]["valid"] else 1), done.stderr + done.stdout
         assert record["runtime"] == runtime
         assert record["isolation"] == {"docker": "pinned", "process": "hash-locked"}[runtime]
         assert record["framework"]["name"] == form.split("-")[0]
