@@ -6,6 +6,7 @@ import fcntl
 import json
 import random
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -214,14 +215,22 @@ def big_mini(tmp_path: Path) -> Path:
 @contextmanager
 def run_that_unpacks(home: Path, reference: str | Path) -> Iterator[subprocess.Popen[str]]:
     """A run that is just writing the files of its bundle."""
-    run = subprocess.Popen(
-        command_line("run", reference, *HERE, "--json"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    with run:
-        while not hidden(home / "data" / "bundles"):
-            assert run.poll() is None, "it was over before anything was seen of it"
-            time.sleep(0.001)
-        yield run
+    for _ in range(5):
+        run = subprocess.Popen(
+            command_line("run", reference, *HERE, "--json"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        with run:
+            while run.poll() is None:
+                if hidden(home / "data" / "bundles"):
+                    yield run
+                    return
+                time.sleep(0.001)
+            stdout, stderr = run.communicate()
+            assert run.returncode == 0, stdout + stderr
+        # We stood still while it unpacked: as if it had not been.
+        shutil.rmtree(home / "data" / "bundles")
+        shutil.rmtree(home / "data" / "runs")
+    raise AssertionError("it was always over before anything was seen of it")
