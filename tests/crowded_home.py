@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mlbundle.config import Settings
-from mlbundle.runs.execute import DATABASE
-from mlbundle.store.database import RunDatabase
+from mlbundle.store.database import DATABASE, RunDatabase
 from mlbundle.store.entries import LibraryEntry
 
 _FIRST = datetime(2020, 1, 1, tzinfo=UTC)

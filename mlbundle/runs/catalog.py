@@ -12,9 +12,8 @@ from mlbundle.bundle.layout import MODEL_PATH
 from mlbundle.errors import ReferenceNotFound
 from mlbundle.resources import built_in_models
 from mlbundle.runs import removal
-from mlbundle.runs.execute import DATABASE
 from mlbundle.runs.folder import is_driven, is_settled, read_record, run_folders, run_ids_in
-from mlbundle.store.database import RunDatabase
+from mlbundle.store.database import DATABASE, RunDatabase
 from mlbundle.store.run_filter import most_first, only, parse_filter
 
 if TYPE_CHECKING:

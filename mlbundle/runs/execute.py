@@ -27,7 +27,7 @@ from mlbundle.runs.results import collect_results
 from mlbundle.runs.sampled import SAMPLES, Sampling, resources, sample_columns, save_samples
 from mlbundle.runs.seen import events_of, passes_of_folder, seen_of
 from mlbundle.runtime.conversation import Watch, converse
-from mlbundle.store.database import RunDatabase
+from mlbundle.store.database import DATABASE, RunDatabase
 from mlbundle.wire.clocks import clock_snapshot
 from mlbundle.wire.events import End, Event, Failed, Hello, Log, Phase, Result, Warned, Window
 from mlbundle.wire.passes import passes_of
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from mlbundle.runs.quiet import Notice
     from mlbundle.runtime.base import Launch
     from mlbundle.wire.job import Job
-
-DATABASE = "runs.sqlite"
 
 
 class Execution:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from mlbundle.errors import StorageFailed
 from mlbundle.files import write_atomically
-from mlbundle.runs.execute import DATABASE
 from mlbundle.runs.folder import JOB, OWNER_LOCK, RECORD, first_event, owned, read_record, run_folders
 from mlbundle.runs.leftovers import note_left_container, remove_noted_containers
 from mlbundle.runs.owner import owner_lives
 from mlbundle.runs.partial_trace import attributes_of_folder, write_partial_trace
 from mlbundle.runs.record import partial_record
-from mlbundle.store.database import RunDatabase
+from mlbundle.store.database import DATABASE, RunDatabase
 from mlbundle.wire.job import ASSETS_IN_CONTAINER
 
 if TYPE_CHECKING:

@@ -103,6 +103,21 @@ _COLUMNS = (
     "headline_unit", "quick", "record",
 )  # fmt: skip
 ROW_COLUMNS = tuple(name for name in _COLUMNS if name != "record")
+DATABASE = "runs.sqlite"
+"""Its name in the data folder."""
+
+_REBUILT = "move the file away: it is an index and is rebuilt from the run folders"
+_HELD = "another program holds it: try again when that has ended"
+_NOT_WRITABLE = "set MLBUNDLE_HOME to a folder you can write to; `mlbundle doctor` shows the folders"
+# Primary result code (sqlite.org/rescode.html) -> what to do; of others the file is the cause.
+_HINTS = {
+    sqlite3.SQLITE_BUSY: _HELD,
+    sqlite3.SQLITE_LOCKED: _HELD,
+    sqlite3.SQLITE_READONLY: _NOT_WRITABLE,
+    sqlite3.SQLITE_CANTOPEN: _NOT_WRITABLE,
+    sqlite3.SQLITE_PERM: _NOT_WRITABLE,
+    sqlite3.SQLITE_FULL: "free some space: `mlbundle du` says what takes it",
+}
 _BUSY_TIMEOUT_S = 30.0
 _BUSY_STEP_S = 0.01
 
@@ -221,10 +236,15 @@ class RunDatabase:
             raise StorageFailed(
                 f"the evaluation database can't be used: {error}",
                 where=str(self._path),
-                hint="move the file away: it is an index and is rebuilt from the run folders",
+                hint=_HINTS.get(_code(error), _REBUILT),
             ) from error
         except OSError as error:
             raise storage_failed(error, self._path) from error
+
+
+def _code(error: sqlite3.Error) -> int:
+    """Return the primary result code; 0 for an error of the module itself."""
+    return int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
 
 
 def _use_wal(connection: sqlite3.Connection) -> None:
@@ -235,7 +255,7 @@ def _use_wal(connection: sqlite3.Connection) -> None:
             connection.execute("PRAGMA journal_mode=WAL")
             return
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+            if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(_BUSY_STEP_S)
 

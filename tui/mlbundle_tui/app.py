@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.app import App
 from textual.binding import Binding
 from textual.widgets import Input
 
-from mlbundle.errors import MlbundleError, StorageFailed, internal_error
-from mlbundle.files import check_writable
+from mlbundle.errors import MlbundleError, internal_error
 from mlbundle_tui import colourless
 from mlbundle_tui.background import in_background
-from mlbundle_tui.harmless import Harmless
+from mlbundle_tui.harmless import Harmless, Together
 from mlbundle_tui.run_watch import RunWatch
 from mlbundle_tui.screens.base import Section
 from mlbundle_tui.themes import DARK, LIGHT, THEMES
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from mlbundle_tui.context import Context
 
 _REPAINT_S = 0.3
+_FOLDER_S = 10.0
 _HARMLESS = Harmless()
 SECTIONS = ("bundles", "run", "runs", "compare", "machine")
 
@@ -66,6 +66,7 @@ class MlbundleApp(App[None]):
         self, context: Context, *, keys: Mapping[str, str] | None = None, theme: str | None = None
     ) -> None:
         super().__init__()
+        self._together = Together([])
         self.context = context
         self.failure: MlbundleError | None = None
         self.chosen: str = ""
@@ -74,6 +75,7 @@ class MlbundleApp(App[None]):
         self.going: tuple[str, ...] = ()
         self.runs_seen: RunsSeen | None = None
         self.problem = ""
+        self._problems: dict[str, str] = {}
         # While something is measured nothing on the screen may move by itself.
         self.animation_level = "none"
         for own in (DARK, LIGHT):
@@ -95,26 +97,41 @@ class MlbundleApp(App[None]):
         self.set_keymap(self._keys)
         self._run_watch = RunWatch(self, self.context.settings, self._runs_changed)
         if not self.context.readonly:
-            self.call_after_refresh(self.run_worker, self._check_folder, group="folder")
+            self.call_after_refresh(self._look_at_folder)
+            self.set_interval(_FOLDER_S, self._look_at_folder)
+
+    def _look_at_folder(self) -> None:
+        self.run_worker(cast("Any", self._check_folder), group="folder", exclusive=True)
 
     def _runs_changed(self, seen: RunsSeen) -> None:
         self.runs_seen, self.going = seen, seen.going
         if isinstance(self.screen, Section):
             self.screen.runs_changed()
 
-    async def _check_folder(self) -> None:
-        """Say above every section where nothing can be kept."""
-        folder = self.context.settings.data_dir
-        try:
-            await in_background(check_writable, folder)
-        except StorageFailed as error:
-            self.problem = f"the data folder can't be written: set MLBUNDLE_HOME ({folder}: {error.message})"
+    def say_problem(self, what: str, text: str) -> None:
+        """Say above every section what is wrong with something; empty when nothing is any more."""
+        self._problems[what] = text
+        problem = "; ".join(filter(None, self._problems.values()))
+        if problem != self.problem:
+            self.problem = problem
             if isinstance(self.screen, Section):
                 self.screen.look_above()
 
+    async def _check_folder(self) -> None:
+        """Say above every section where nothing can be kept, and look now and then whether that has changed."""
+        from mlbundle.runs.data_folder import folder_problem
+
+        problem = await in_background(folder_problem, self.context.settings)
+        self.say_problem("folder", problem)
+        if self.problem and not problem and isinstance(self.screen, Section):
+            self.screen.runs_changed()  # what was wrong may have been mended, too
+
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return what every line goes through before it is drawn."""
-        return [*super().get_line_filters(), _HARMLESS]
+        wanted = [*super().get_line_filters(), _HARMLESS]
+        if self._together.filters != wanted:
+            self._together = Together(wanted)
+        return [self._together]
 
     def on_descendant_focus(self, event: DescendantFocus) -> None:
         """Let no cursor blink."""

@@ -6,11 +6,11 @@ import importlib
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import Binding
-from textual.containers import Container
 from textual.screen import Screen
 from textual.widgets import Static
 
 from mlbundle.manifest.problems import printable
+from mlbundle_tui.widgets.bare import Bare, BareContainer
 from mlbundle_tui.widgets.key_footer import KeyFooter
 from mlbundle_tui.widgets.section_bar import SectionBar
 
@@ -31,7 +31,7 @@ _SECTIONS = {
 }
 
 
-class Section(Screen[None]):
+class Section(Bare, Screen[None]):
     """One of the five sections. Subclasses give `body` and `command_line`."""
 
     name_of_section: ClassVar[str] = ""
@@ -56,7 +56,7 @@ class Section(Screen[None]):
         """Put the bar above and the footer below the body."""
         titles = {name: title for name, (_, title, _) in _SECTIONS.items()}
         yield SectionBar(titles, self.name_of_section, demo=self.context.demo)
-        with Container(id="body"):
+        with BareContainer(id="body"):
             yield from self.body()
         yield Static("", id="command", markup=False)
         yield KeyFooter()

@@ -7,12 +7,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from textual import on
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.widgets import Input, Static
 
 from mlbundle.errors import MlbundleError
 from mlbundle_tui.background import in_background
 from mlbundle_tui.screens.base import Section
+from mlbundle_tui.widgets.bare import BareHorizontal, BareVertical
 from mlbundle_tui.widgets.bundle_table import BundleTable
 from mlbundle_tui.widgets.bundle_tabs import BundleTabs
 from mlbundle_tui.widgets.mending_pane import MendingPane
@@ -71,8 +72,8 @@ class BundleShelf(Section):
 
     def body(self) -> ComposeResult:
         """Yield the filter and the table, the tabs, and the pane of what is built or pulled."""
-        with Horizontal(id="bundles-panes"):
-            with Vertical(id="shelf"):
+        with BareHorizontal(id="bundles-panes"):
+            with BareVertical(id="shelf"):
                 yield Input(
                     placeholder="/ filter: words, task: framework: arch: accelerator: state: where:",
                     compact=True,
@@ -306,8 +307,7 @@ class BundleShelf(Section):
     def _runs_of(self, row: BundleRow) -> list[dict[str, Any]]:
         from glob import escape
 
-        from mlbundle.runs.execute import DATABASE
-        from mlbundle.store.database import RunDatabase
+        from mlbundle.store.database import DATABASE, RunDatabase
 
         return RunDatabase(self.context.settings.data_dir / DATABASE).rows(model=escape(row.name))
 

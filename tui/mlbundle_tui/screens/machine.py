@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.text import Text
 from textual import on, work
 from textual.binding import Binding
-from textual.containers import Grid, VerticalScroll
+from textual.containers import VerticalScroll
 from textual.widgets import Static
 
 from mlbundle.errors import Interrupted, MlbundleError
 from mlbundle_tui.background import in_background
 from mlbundle_tui.screens.base import Section
 from mlbundle_tui.screens.dialogs import ask_choice, confirm, error_text, show_error, show_text
+from mlbundle_tui.widgets.bare import BareGrid
 from mlbundle_tui.widgets.mending_pane import MendingPane
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class MachineSection(Section):
 
     def body(self) -> ComposeResult:
         """Yield the panels, and the pane of what is built or pulled."""
-        yield Grid(*(Panel(name) for name in _PANELS), id="panels")
+        yield BareGrid(*(Panel(name) for name in _PANELS), id="panels")
         yield MendingPane(self.context.clock)
 
     def on_mount(self) -> None:

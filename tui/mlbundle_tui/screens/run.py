@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual import work
 from textual.binding import Binding
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.css.query import NoMatches
 from textual.widgets import Static
 
@@ -19,6 +19,7 @@ from mlbundle_tui import plan_text, run_form
 from mlbundle_tui.background import beside
 from mlbundle_tui.screens.base import Section
 from mlbundle_tui.screens.dialogs import show_error
+from mlbundle_tui.widgets.bare import BareHorizontal, BareVertical
 from mlbundle_tui.widgets.field import Field
 from mlbundle_tui.widgets.going_runs import GoingRuns
 
@@ -93,8 +94,8 @@ class RunSection(Section):
 
     def body(self) -> ComposeResult:
         """Yield the form, and beside it the plan above the runs that go on."""
-        with Horizontal():
-            with Vertical(id="form"):
+        with BareHorizontal():
+            with BareVertical(id="form"):
                 with VerticalScroll(id="fields", can_focus=False):
                     yield from run_form.fields(self.request, self.context.settings)
                 yield Static("", id="about", markup=False)

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from rich.text import Text
 from textual import work
-from textual.containers import Container, Vertical
+from textual.containers import Vertical
 from textual.widgets import Input, Static
 from textual.worker import get_current_worker
 
 from mlbundle.errors import MlbundleError
 from mlbundle.store.run_filter import most_first
 from mlbundle_tui import run_words, runs_text
+from mlbundle_tui.background import beside
 from mlbundle_tui.marks import marked_runs
 from mlbundle_tui.run_pages import PAGE, RunPages
 from mlbundle_tui.screens.base import Section
 from mlbundle_tui.screens.dialogs import error_text, show_error
+from mlbundle_tui.widgets.bare import BareContainer
 from mlbundle_tui.widgets.row_table import Cell, RowTable
 
 if TYPE_CHECKING:
@@ -30,10 +34,13 @@ if TYPE_CHECKING:
     from mlbundle_tui.app import MlbundleApp
     from mlbundle_tui.context import Context
 
+T = TypeVar("T")
 _TYPING_S = 0.15
 _REFRESH_S = 1.0
 _RESTING_S = 0.08
 _MOST_REASONS = 500
+_WAITED_S = 2.0
+_WAITS = "the index of runs does not answer: another program may hold it; it is waited for"
 _HELP = "model: framework: scenario: status: runtime: trace: since:7d, * and ? are wildcards, any other word anywhere"
 _NOTHING = "no runs yet\n\npress 1 to choose a bundle and r to run it\nor `mlbundle run digits-cnn`"
 
@@ -62,6 +69,9 @@ class RunsList(Section):
         super().__init__(context)
         self.pages = RunPages()
         self._taken_in = False
+        self._taking_in = self._take_in_again = False
+        # What was last wrong with the index, empty while it answers.
+        self._told = ""
         self._seen: RunsSeen | None = None
         self._text = ""
         self._column, self._descending = "started", True
@@ -74,7 +84,7 @@ class RunsList(Section):
         """Yield filter, table and what is known of the run under the cursor."""
         yield Input(placeholder=_HELP, id="filter", compact=True)
         yield Static("", id="info", markup=False)
-        with Container(id="main"):
+        with BareContainer(id="main"):
             with Vertical(id="list"):
                 yield RowTable(runs_text.COLUMNS, opens=True, id="table")
                 yield Static(_NOTHING, id="nothing", classes="empty", markup=False)
@@ -94,7 +104,7 @@ class RunsList(Section):
 
     def on_screen_resume(self) -> None:
         """Look for runs that began or ended while another section was shown, if any did."""
-        if self.is_mounted and self.pages.is_read and self._seen != self._app.runs_seen:
+        if self.is_mounted and self.pages.is_read and (self._told or self._seen != self._app.runs_seen):
             self._take_in()
 
     @property
@@ -154,25 +164,42 @@ class RunsList(Section):
         self.pages.going, self._taken_in = going, True
         self._load(0, self.pages.begin_anew(), cursor)
 
-    @work(thread=True, group="runs-page")
-    def _load(self, page: int, generation: int, cursor: Callable[[], int | None] = lambda: None) -> None:
-        """Read a page in a thread; what was asked for before something else was wanted is not shown."""
+    @work(group="runs-page")
+    async def _load(
+        self, page: int, generation: int, cursor: Callable[[], int | None] = lambda: None
+    ) -> None:
+        """Read a page; what was asked for before something else was wanted is not shown."""
         from mlbundle.runs.catalog import search_runs
 
+        ask = partial(
+            search_runs,
+            self.context.settings,
+            self._text,
+            sort=runs_text.sort_of(self._column) or "run",
+            descending=self._descending,
+            offset=page * PAGE,
+            limit=PAGE,
+        )
+        with suppress(MlbundleError):
+            self._show_page(page, generation, await self._of_index(ask), cursor)
+
+    async def _of_index(self, ask: Callable[[], T]) -> T:
+        """Ask the index beside the loop: nobody who quits waits for who holds it. What is wrong with it is shown."""
+        waits = self.set_timer(_WAITED_S, lambda: self._app.say_problem("index", _WAITS))
         try:
-            found = search_runs(
-                self.context.settings,
-                self._text,
-                sort=runs_text.sort_of(self._column) or "run",
-                descending=self._descending,
-                offset=page * PAGE,
-                limit=PAGE,
-            )
+            found = await beside(self, ask)
         except MlbundleError as error:
-            self._tell(error)
-            return
-        if not get_current_worker().is_cancelled:
-            self.app.call_from_thread(self._show_page, page, generation, found, cursor)
+            self._app.say_problem("index", error.message)
+            # It is tried again now and then: a box that was closed does not come back by itself.
+            if error.message != self._told:
+                self._told = error.message
+                self._tell(error)
+            raise
+        finally:
+            waits.stop()
+        self._told = ""
+        self._app.say_problem("index", "")
+        return found
 
     def _show_page(
         self, page: int, generation: int, found: RunPage, cursor: Callable[[], int | None]
@@ -199,27 +226,37 @@ class RunsList(Section):
         self._seen = self._app.runs_seen
         self._take_in_now()
 
-    @work(thread=True, exclusive=True, group="runs-going")
-    def _take_in_now(self) -> None:
+    @work(group="runs-going")
+    async def _take_in_now(self) -> None:
         """Take in what the folders have and the index has not, and find the runs that go on."""
         from mlbundle.runs.catalog import refresh_runs
         from mlbundle.runs.running import running_rows
 
-        try:
-            refresh_runs(self.context.settings)
-            going = running_rows(self.context.settings)
-        except MlbundleError as error:
-            self._tell(error)
+        settings = self.context.settings
+
+        def look() -> list[dict[str, Any]]:
+            refresh_runs(settings)
+            return running_rows(settings)
+
+        if self._taking_in:
+            self._take_in_again = True
             return
-        if not get_current_worker().is_cancelled:
-            self.app.call_from_thread(self._show_going, going, ended=True)
+        self._taking_in = True
+        try:
+            with suppress(MlbundleError):
+                self._show_going(await self._of_index(look), ended=True)
+        finally:
+            self._taking_in = False
+        if self._take_in_again:
+            self._take_in_again = False
+            self._take_in()
 
     def _tell(self, error: MlbundleError) -> None:
-        """Say, from a thread, what went wrong: in place of the runs where there are none, else above them."""
+        """Say what went wrong: in place of the runs where there are none, else above them."""
         if self.pages.count:
             show_error(self.app, error)
-        elif not get_current_worker().is_cancelled:
-            self.app.call_from_thread(self._show_problem, error)
+        else:
+            self._show_problem(error)
 
     def _show_problem(self, error: MlbundleError) -> None:
         self.query_one("#nothing", Static).update(error_text(error))
@@ -230,15 +267,15 @@ class RunsList(Section):
     def runs_changed(self) -> None:
         """Take in what came, ended or went, whoever did it."""
         super().runs_changed()
-        if self.is_read:
+        if self.is_read or self._told:
             self._take_in()
 
     def _watch_if_shown(self) -> None:
         # What lies below another screen would be drawn with it.
-        if self.is_current:
+        if self.is_current and not self._taking_in:
             self._watch()
 
-    @work(thread=True, exclusive=True, group="runs-going")
+    @work(thread=True, exclusive=True, group="runs-watch")
     def _watch(self) -> None:
         """Look at the runs that go on, and at nothing else: once a second, and only while they are shown."""
         from mlbundle.runs.running import running_run
@@ -382,4 +419,5 @@ class RunsList(Section):
 
     def action_refresh(self) -> None:
         """Look at the folders anew."""
+        self._told = ""
         self._take_in()
