@@ -12,7 +12,7 @@ import numpy as np
 import tui_pilot
 from mlbundle_tui.context import Context, Launcher
 from support import ROOT
-from tui_pilot import lines_of
+from tui_pilot import lines_of, until
 
 from mlbundle.config import load_settings
 from mlbundle.worker.profilers.base import Profile
@@ -105,15 +105,6 @@ async def enter_text(pilot: Any, text: str) -> None:
     await until(pilot, lambda: pilot.app.screen._typing not in {before, None})
     await until(pilot, pilot.app.screen._typing._task.done)
     await settled(pilot)
-
-
-async def until(pilot: Any, holds: Callable[[], bool]) -> None:
-    """Wait until something holds; the test fails where it never does."""
-    for _ in range(500):
-        if holds():
-            return
-        await pilot.pause(0.01)
-    raise AssertionError(f"it never came to that:\n{shown(pilot)}")
 
 
 def shown(pilot: Any) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from mlbundle_tui.marks import marked_runs
-from run_homes import NARROW, WIDE, RunHome, drive, line_with, press, shown, until
+from run_homes import NARROW, WIDE, RunHome, drive, line_with, press, shown
+from tui_pilot import until
 
 from mlbundle.config import load_settings
 from mlbundle.runs.catalog import remove_run

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from mlbundle_tui.screens.run_page import TABS
 from mlbundle_tui.widgets.log_view import LogView
-from run_homes import GOLDEN, NARROW, NORMAL, WIDE, RunHome, drive, line_with, press, shown, until
+from run_homes import GOLDEN, NARROW, NORMAL, WIDE, RunHome, drive, line_with, press, shown
+from tui_pilot import until
 
 LAYERS = {"Conv0": 4000, "Relu0": 500, "Conv1": 3000, "Gemm0": 2500}
 QUICK_TAB = "right_square_bracket"

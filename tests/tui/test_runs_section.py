@@ -12,7 +12,8 @@ import pytest
 import tui_pilot
 from mlbundle_tui.marks import marked_runs
 from mlbundle_tui.run_pages import PAGE
-from run_homes import GOLDEN, NARROW, WIDE, RunHome, drive, enter_text, line_with, press, shown, until
+from run_homes import GOLDEN, NARROW, WIDE, RunHome, drive, enter_text, line_with, press, shown
+from tui_pilot import until
 
 from mlbundle.runs.catalog import remove_run
 

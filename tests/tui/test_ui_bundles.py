@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
 
 import pytest
 from mlbundle_tui.bundle_actions import edit
@@ -20,7 +18,7 @@ from rich.cells import cell_len
 from support import make_bundle
 from textual.pilot import Pilot
 from textual.widgets import Input
-from tui_pilot import drive, press, settled, text_of
+from tui_pilot import drive, press, settled, text_of, until
 
 from mlbundle.config import Settings, load_settings
 from mlbundle.errors import EngineUnavailable, ToolMissing
@@ -36,7 +34,6 @@ from mlbundle.runs.shelf import BundleRow
 from mlbundle.runtime import environments, images
 from mlbundle.store.library import Library
 
-_STEPS = 500
 WILD = [
     "[red]name[/red]",
     "名" * 250,
@@ -71,15 +68,6 @@ def kept(mini: Path) -> str:
     """A bundle of the library; returns its reference."""
     settings = load_settings()
     return bring(resolve(str(mini), settings), settings).reference
-
-
-async def until(pilot: Pilot[None], condition: Callable[[], Any]) -> None:
-    """Wait for something that happens while a dialog is open, where the screen never comes to rest by itself."""
-    for _ in range(_STEPS):
-        await pilot.pause(0.02)
-        if condition():
-            return
-    raise AssertionError(f"it did not happen; the screen shows\n{text_of(pilot.app)}")
 
 
 async def opens(pilot: Pilot[None], key: str, text: str) -> None:

@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import threading
 import time
 import tracemalloc
 import unicodedata
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from run_homes import NARROW, WIDE, RunHome, drive, press, settled, shown, until
+from mlbundle_tui import app
+from mlbundle_tui.screens import runs_list
+from run_homes import NARROW, WIDE, RunHome, drive, press, settled, shown
+from tui_pilot import until
 
-from mlbundle.config import load_settings
+from mlbundle.config import Settings, load_settings
+from mlbundle.runs import data_folder
 from mlbundle.runs.execute import DATABASE
 from mlbundle.runs.log_file import LogFile
 
@@ -234,3 +241,94 @@ def test_a_search_in_a_log_without_end_is_broken_off(
     drive(steps)
     # Who quits does not wait for it either.
     assert ended.is_set()
+
+
+def hold(index: Path) -> sqlite3.Connection:
+    """Keep everybody else from the index until the connection is closed."""
+    other = sqlite3.connect(index, isolation_level=None)
+    other.execute("PRAGMA locking_mode=EXCLUSIVE")
+    other.execute("BEGIN EXCLUSIVE")
+    return other
+
+
+def test_an_index_that_another_program_holds_is_waited_for_while_keys_work(
+    runs: RunHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs_list, "_WAITED_S", 0.05)
+    runs.add("first")
+    runs.add("second")
+
+    async def steps(pilot: Any) -> None:
+        with closing(hold(load_settings().data_dir / DATABASE)):
+            runs.add("third")
+            await pilot.press("f5")
+            await until(pilot, lambda: "does not answer" in shown(pilot).splitlines()[1])
+            assert pilot.app.screen.run["model"] == "second"
+            await pilot.press("down")
+            await until(pilot, lambda: pilot.app.screen.run["model"] == "first")
+            await pilot.press("f5", "o", "f5")
+            for key, name in (("4", "compare"), ("3", "runs")):
+                await pilot.press(key)
+                await until(pilot, lambda name=name: pilot.app.screen.name_of_section == name)
+        await until(pilot, lambda: "third" in shown(pilot))
+        assert "does not answer" not in shown(pilot)
+
+    drive(steps)
+
+
+def test_who_quits_waits_for_no_index(runs: RunHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs.add("first")
+    quitted, asked = threading.Event(), threading.Event()
+    waited: list[bool] = []
+
+    def refresh(_settings: Settings) -> None:
+        asked.set()
+        waited.append(quitted.wait(60))
+
+    async def steps(pilot: Any) -> None:
+        monkeypatch.setattr("mlbundle.runs.catalog.refresh_runs", refresh)
+        await pilot.press("f5", "f5", "f5")
+        await until(pilot, asked.is_set)
+
+    drive(steps)
+    assert waited == [], "it is still waited for"
+    quitted.set()
+
+
+def test_what_is_wrong_with_the_store_is_said_above_every_section_until_it_is_mended(
+    runs: RunHome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs.add("kept")
+    monkeypatch.setattr(app, "_FOLDER_S", 0.05)
+    index = load_settings().data_dir / DATABASE
+    full = [False]
+    really = os.statvfs
+
+    def statvfs(path: Path) -> Any:
+        found = really(path)
+        return SimpleNamespace(f_blocks=1, f_frsize=1, f_bavail=0) if full[0] else found
+
+    monkeypatch.setattr(data_folder.os, "statvfs", statvfs)
+
+    async def steps(pilot: Any) -> None:
+        full[0] = True
+        for key in "12453":
+            await pilot.press(key)
+            await until(pilot, lambda: "the disk is full" in shown(pilot).splitlines()[1])
+        full[0] = False
+        await until(pilot, lambda: "the disk is full" not in shown(pilot))
+        for path in index.parent.glob(f"{DATABASE}*"):
+            path.unlink()
+        index.mkdir()
+        await pilot.press("f5")
+        await until(pilot, lambda: "storage-failed" in shown(pilot))
+        await pilot.press("escape")
+        await until(pilot, lambda: "storage-failed" not in shown(pilot))
+        await pilot.press("4")
+        await until(pilot, lambda: "unable to open" in shown(pilot).splitlines()[1])
+        assert "storage-failed" not in shown(pilot), "the box does not come back by itself"
+        await pilot.press("3")
+        index.rmdir()
+        await until(pilot, lambda: "unable to open" not in shown(pilot) and "kept" in shown(pilot))
+
+    drive(steps)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from mlbundle_tui.widgets.field import Field
 from mlbundle_tui.widgets.row_table import RowTable
 from support import make_bundle
 from textual.pilot import Pilot
-from tui_pilot import drive, press, text_of
+from tui_pilot import drive, press, text_of, until
 
 from mlbundle.config import Settings, load_settings
 from mlbundle.errors import EngineUnavailable, Interrupted, MlbundleError
@@ -290,14 +289,6 @@ def test_the_environment_is_a_stage_that_is_seen_and_stopped(launcher: Launcher)
     assert "a run is being started" in shown
     assert "nothing goes on" in after
     assert launcher.started == []
-
-
-async def until(pilot: Pilot[None], condition: Callable[[], bool]) -> None:
-    """Wait for something while a worker goes on that only a key ends."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline, text_of(pilot.app)
-        await pilot.pause(0.02)
 
 
 def test_runs_that_wait_say_their_place_and_can_be_stopped(launcher: Launcher) -> None:

