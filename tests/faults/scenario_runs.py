@@ -33,12 +33,27 @@ SCENARIOS = {
     "poisson": ("--rate", "200", "--duration", "60s"),
     "pipeline": ("--duration", "60s"),
     "cold-start": ("--repeats", "32"),
-    "single-stream": ("--duration", "3s"),
-    # At a rate that LoadGen finds, it makes all queries beforehand: a longer run would not fit into the memory.
-    "multi-stream": ("--duration", "3s"),
+    "single-stream": ("--duration", "60s"),
+    "multi-stream": ("--duration", "60s"),
     "server": ("--rate", "200", "--target-latency", "100ms", "--duration", "60s"),
-    "offline": ("--duration", "1s", "--memory", "4GiB"),
+    "offline": ("--duration", "60s", "--memory", "4GiB"),
 }
+# At a rate that LoadGen finds, it makes all queries beforehand: those of a minute fit into the memory if each is slow.
+SLOW = """
+import time
+import numpy as np
+
+class Predictor:
+    def open(self, model, options):
+        return None
+
+    def predict(self, handle, batch):
+        time.sleep(0.001 * len(batch["points"]))
+        return [np.zeros((len(batch["points"]), 4), np.float32)]
+
+    def close(self, handle):
+        pass
+"""
 LOADGEN = ("single-stream", "multi-stream", "server", "offline")
 
 
@@ -114,6 +129,9 @@ def start(scenario: str, folder: Path, *, images: Path | None = None, engine: st
     """Begin a run in a home below `folder`; with the images lock of `images` in a container, of this engine."""
     home = folder / "home"
     bundle = make_bundle(folder / "mini")
+    (bundle / "predictor.py").write_text(SLOW)
+    with (bundle / "model.yml").open("a") as manifest:
+        manifest.write("predictor: predictor.py\n")
     environment = {**os.environ, "MLBUNDLE_HOME": str(home)}
     if images is not None:
         (home / "data").mkdir(parents=True)
@@ -125,7 +143,15 @@ def start(scenario: str, folder: Path, *, images: Path | None = None, engine: st
         where = ["--runtime", "process", "--python", str(python)]
     process = subprocess.Popen(
         command_line(
-            "run", bundle, *where, "--concurrent", "--scenario", scenario, *SCENARIOS[scenario], "--json"
+            "run",
+            bundle,
+            *where,
+            "--trust",
+            "--concurrent",
+            "--scenario",
+            scenario,
+            *SCENARIOS[scenario],
+            "--json",
         ),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
