@@ -6,11 +6,13 @@ import multiprocessing
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from mlbundle.errors import StorageFailed
+from mlbundle.store import database
 from mlbundle.store.database import RunDatabase
 
 
@@ -102,3 +104,23 @@ def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
         RunDatabase(path).rows()
     assert caught.value.where == str(path)
     assert caught.value.hint
+
+
+def test_what_to_do_fits_what_is_wrong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def hint(path: Path) -> str:
+        with pytest.raises(StorageFailed) as caught:
+            RunDatabase(path).rows()
+        return str(caught.value.hint)
+
+    monkeypatch.setattr(database, "_BUSY_TIMEOUT_S", 0.02)
+    path = tmp_path / "runs.sqlite"
+    RunDatabase(path).rows()
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("PRAGMA locking_mode=EXCLUSIVE")
+        other.execute("BEGIN EXCLUSIVE")
+        assert "another program holds it" in hint(path)
+    assert RunDatabase(path).rows() == []
+    (tmp_path / "folder.sqlite").mkdir()
+    assert "MLBUNDLE_HOME" in hint(tmp_path / "folder.sqlite")
+    (tmp_path / "odd.sqlite").write_bytes(b"no database" * 1000)
+    assert "is rebuilt" in hint(tmp_path / "odd.sqlite")
