@@ -144,6 +144,14 @@ async def settled(pilot: Pilot[Any], apart: frozenset[str] = frozenset()) -> Non
     _refresh(pilot.app.screen)
 
 
+async def until(pilot: Pilot[None], holds: Callable[[], Any]) -> None:
+    """Wait until something holds that comes by itself, or where a screen never comes to rest."""
+    deadline = time.monotonic() + _PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"it never came to that; it shows\n{text_of(pilot.app)}"
+        await pilot.pause(0.01)
+
+
 def _to_draw(app: MlbundleApp | Any) -> bool:
     screen = app.screen
     due = screen._layout_required or screen._scroll_required or screen._repaint_required
