@@ -79,7 +79,7 @@ def engine() -> Iterator[Any]:
     """A client of the Docker engine of this machine."""
     docker = pytest.importorskip("docker")
     try:
-        client = docker.from_env(timeout=30)
+        client = docker.from_env(timeout=120)
         client.ping()
     except docker.errors.DockerException as error:
         lacking(f"no container engine answers: {error}")

@@ -14,7 +14,7 @@ from bundle_forge import Forge
 
 from mlbundle.cli.main import main
 
-LIMIT_CPU_S = 2.0
+LIMIT_CPU_S = 8.0
 """Of one command; processor time, since the machine may be busy with something else."""
 
 LIMIT_MEMORY_BYTES = 200 << 20

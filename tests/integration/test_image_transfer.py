@@ -471,7 +471,7 @@ def test_what_the_engine_refuses_is_said_in_its_words(engine, tag) -> None:
         engine, tag, manifest, blobs, EngineUnavailable, "could not load the image mlbundle/test-"
     )
     assert "tar" in error.message
-    assert engine.api.timeout == 30
+    assert engine.api.timeout == 120
 
 
 def test_another_image_that_has_our_name_is_not_taken_for_ours(engine, tag) -> None:

@@ -247,7 +247,11 @@ def test_one_key_used_in_two_ways_counts_once(ssh_keygen: str, openssl: str, tmp
     assert policy_of_keys([private.public], [signer]).rules[0].threshold == 1
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=40,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    deadline=None,
+)
 @given(place=st.integers(min_value=0), bits=st.integers(1, 255), in_statement=st.booleans())
 def test_no_changed_byte_of_statement_or_signature_is_accepted(
     signed: tuple[Path, Referrer], place: int, bits: int, in_statement: bool
