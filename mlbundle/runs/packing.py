@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 from mlbundle.bundle.content import BundleContent, Role, SourceFile
 from mlbundle.bundle.document import Asset, ImagePin
 from mlbundle.bundle.layout import FRAMEWORK_PATH, FRAMEWORKS_FOLDER, MODEL_PATH, further_framework_path
-from mlbundle.bundle.pack import pack
 from mlbundle.bundle.paths import check_path
 from mlbundle.errors import AssetUnavailable, ReferenceNotFound, UnsafePath, UsageError
 from mlbundle.manifest.load import parse_framework, parse_model
@@ -56,6 +55,8 @@ def pack_manifest(
     overwrite: bool = False,
 ) -> Packed:
     """Collect what a manifest names and write it as a bundle. Raises what `collect` and `pack` raise."""
+    from mlbundle.bundle.pack import pack
+
     return pack(collect(reference, frameworks), destination, progress, overwrite=overwrite)
 
 

@@ -118,6 +118,8 @@ _HINTS = {
     sqlite3.SQLITE_PERM: _NOT_WRITABLE,
     sqlite3.SQLITE_FULL: "free some space: `mlbundle du` says what takes it",
 }
+# The system keeps the file in memory anyway.
+_CACHE_KIB = 512
 _BUSY_TIMEOUT_S = 30.0
 _BUSY_STEP_S = 0.01
 
@@ -229,6 +231,7 @@ class RunDatabase:
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             with closing(sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S)) as connection:
+                connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
                 _use_wal(connection)
                 _migrate(connection, self._path)
                 yield connection

@@ -144,25 +144,22 @@ class Library:
         """Return the entry of a bundle, None when there is none. Raises BundleCorrupt, StorageFailed."""
         return _read_entry(self._path(manifest_digest))
 
-    def stamps(self) -> dict[str, str]:
-        """Return for each entry, by the hex form of its manifest digest, what changes when its file is written anew.
+    def stamps(self) -> Iterator[tuple[str, str]]:
+        """Yield for each entry the hex form of its manifest digest, and what changes when its file is written anew.
 
         No entry is read. Raises StorageFailed.
         """
-        found = {}
         try:
             with os.scandir(self.folder) as items:
                 for item in items:
                     if _is_entry_name(item.name):
                         with suppress(FileNotFoundError):
                             status = item.stat(follow_symlinks=False)
-                            name = item.name.removesuffix(_SUFFIX)
-                            found[name] = f"{status.st_mtime_ns}-{status.st_size}"
+                            yield item.name.removesuffix(_SUFFIX), f"{status.st_mtime_ns}-{status.st_size}"
         except FileNotFoundError:
-            return {}
+            return
         except OSError as error:
             raise storage_failed(error, self.folder) from error
-        return found
 
     def all_named(self, text: str) -> list[LibraryEntry]:
         """Return all entries of a label, else of a name, in order; maybe none. Raises StorageFailed."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from rich.text import Text
 from textual import work
-from textual.containers import Vertical
 from textual.widgets import Input, Static
 from textual.worker import get_current_worker
 
@@ -20,7 +19,7 @@ from mlbundle_tui.marks import marked_runs
 from mlbundle_tui.run_pages import PAGE, RunPages
 from mlbundle_tui.screens.base import Section
 from mlbundle_tui.screens.dialogs import error_text, show_error
-from mlbundle_tui.widgets.bare import BareContainer
+from mlbundle_tui.widgets.bare import BareContainer, BareVertical
 from mlbundle_tui.widgets.row_table import Cell, RowTable
 
 if TYPE_CHECKING:
@@ -85,7 +84,7 @@ class RunsList(Section):
         yield Input(placeholder=_HELP, id="filter", compact=True)
         yield Static("", id="info", markup=False)
         with BareContainer(id="main"):
-            with Vertical(id="list"):
+            with BareVertical(id="list"):
                 yield RowTable(runs_text.COLUMNS, opens=True, id="table")
                 yield Static(_NOTHING, id="nothing", classes="empty", markup=False)
             yield Static("", id="preview")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from rich.style import Style
 from textual.containers import Container, Grid, Horizontal, Vertical
 from textual.strip import Strip
 
@@ -22,9 +23,10 @@ class Bare:
     def render_lines(self, crop: Region) -> list[Strip]:
         """Return lines of the background."""
         widget = cast("Widget", self)
-        strip = Strip.blank(crop.width, widget.visual_style.rich_style)
+        _, background = widget.background_colors
+        strip = Strip.blank(crop.width, Style(bgcolor=background.rich_color))
         for one in widget.get_line_filters():
-            strip = strip.apply_filter(one, widget.background_colors[1])
+            strip = strip.apply_filter(one, background)
         return [strip] * crop.height
 
 
