@@ -128,7 +128,13 @@ def _build(what: Mend, settings: Settings, report: Report) -> str:
     from mlbundle.runtime.images import build_image, built_in_framework
 
     built = build_image(
-        built_in_framework(what.framework), what.accelerator, what.architecture, settings, report=report
+        built_in_framework(what.framework),
+        what.accelerator,
+        what.architecture,
+        settings,
+        base_image=what.base_image or None,
+        network=what.network or None,
+        report=report,
     )
     return f"built {built.ref} {built.config_digest}"
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import threading
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from mlbundle.errors import EngineUnavailable, ImageMissing, MlbundleError
@@ -52,7 +53,8 @@ class Mend:
     """What would put something right: `command` is what a user would type, the other fields what `mending` needs.
 
     `framework`, `architecture` and `accelerator` say for what an image or an environment is; `source` where an image
-    or a bundle comes from, `stated` the digest that it must have, `plain_http` and `ca_file` how a registry is reached.
+    or a bundle comes from, `stated` the digest that it must have, `plain_http` and `ca_file` how a registry is reached;
+    `base_image` and `network` are what an image is built on and with, where that is not the recipe's choice.
     """
 
     kind: Kind
@@ -66,11 +68,20 @@ class Mend:
     stated: str | None = None
     plain_http: bool = False
     ca_file: str | None = None
+    base_image: str = ""
+    network: str = ""
 
     @property
     def about(self) -> str:
         """What it does and about how long that takes."""
         return _ABOUT[self.kind]
+
+
+def built_with(mend: Mend, base_image: str = "", network: str = "") -> Mend:
+    """Return the build of an image on another base image, or with another network of the engine (empty: as it is)."""
+    options = [("--base-image", base_image), ("--network", network)]
+    said = "".join(f" {name} {shlex.quote(value)}" for name, value in options if value)
+    return replace(mend, command=mend.command + said, base_image=base_image, network=network)
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,14 @@ import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from mlbundle_tui.screens.dialogs import ask_choice, ask_text, confirm, show_error, show_text
+import pytest
+from mlbundle_tui.bundle_actions import asked_for_build
+from mlbundle_tui.screens.dialogs import ask_choice, ask_text, confirm, error_text, show_error, show_text
 from textual.pilot import Pilot
 from tui_pilot import drive, text_of
 
-from mlbundle.errors import ImageMissing
+from mlbundle.errors import ImageMissing, WorkerFailed
+from mlbundle.runs.readiness import Mend
 
 ERROR = ImageMissing(
     "no [b]image[/b] [/x", where="/a/[b]", context=["line one"], hint="mlbundle images build torch"
@@ -48,6 +51,56 @@ def test_an_error_is_shown_once_with_all_that_it_says() -> None:
     for text in ("image-missing", "no [b]image[/b] [/x", "/a/[b]", "line one", "mlbundle images build torch"):
         assert text in shown
     assert "mlbundle images build torch" in copied
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("/data/runs.sqlite", "at /data/runs.sqlite"),
+        ("model.yml:3:7", "at model.yml:3:7"),
+        ("two words#/assets/0", "at two words#/assets/0"),
+        ("sha256:00ff", "sha256:00ff"),
+        ("pinned sha256:00, now sha256:ff", "pinned sha256:00, now sha256:ff"),
+        ("mlbundle/torch:2.13.0", "mlbundle/torch:2.13.0"),
+        ("loadgen", "loadgen"),
+    ],
+)
+def test_a_place_that_is_no_file_stands_alone(where: str, said: str) -> None:
+    assert str(error_text(ImageMissing("gone", where=where))) == f"gone\n\n{said}"
+    told = str(error_text(WorkerFailed("gone", where=where)))
+    assert told == f"gone\n\nthe worker calls it {where}"
+
+
+def test_a_build_may_have_another_base_image_and_network() -> None:
+    build = Mend("build", "build the image", "mlbundle images build torch", framework="torch")
+
+    async def steps(pilot: Pilot[None]) -> list[Any]:
+        def ask() -> Awaitable[Mend | None]:
+            return asked_for_build(pilot.app, build)
+
+        shown: list[str] = []
+
+        async def look(*keys: str) -> None:
+            await pilot.press(*keys)
+            await pilot.pause()
+            shown.append(text_of(pilot.app))
+
+        pilot.app.run_worker(ask())
+        await look()
+        await look("a", "space", "b", "down", *"host", "enter")
+        await look("escape")
+        plain = await answered(pilot, ask, "enter")
+        other = await answered(pilot, ask, *"me/base:1", "tab", *"ho$t", "enter")
+        return [shown, plain, other, await answered(pilot, ask, *"x", "escape")]
+
+    shown, plain, other, nothing = drive(steps, size=(120, 30))
+    assert "$ mlbundle images build torch" in shown[0]
+    assert "--base-image 'a b' --network host" in shown[1]
+    assert "without spaces" in shown[1]
+    assert "without spaces" not in shown[2]
+    assert (plain, nothing) == (build, None)
+    assert (other.base_image, other.network) == ("me/base:1", "ho$t")
+    assert other.command == "mlbundle images build torch --base-image me/base:1 --network 'ho$t'"
 
 
 def test_an_error_may_come_from_a_thread() -> None:

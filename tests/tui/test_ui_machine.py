@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 from mlbundle_tui.context import Context
 from mlbundle_tui.screens import machine as section
+from mlbundle_tui.widgets.mending_pane import MendingPane
 from textual.pilot import Pilot
-from tui_pilot import drive, press, text_of
+from tui_pilot import drive, press, text_of, until
 
 from mlbundle.config import load_settings
 from mlbundle.errors import EngineUnavailable, StorageFailed
+from mlbundle.runs.readiness import Mend
 
 
 @pytest.fixture(autouse=True)
@@ -86,3 +88,28 @@ def test_readonly_builds_nothing(home: Path) -> None:
     actions = drive(steps, Context(load_settings(), readonly=True))
     assert "mend" not in actions
     assert "enlarge" in actions
+
+
+def test_an_image_is_built_as_one_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Mend] = []
+    monkeypatch.setattr(MendingPane, "start", lambda _pane, what, _settings: begun.append(what))
+
+    async def steps(pilot: Pilot[None]) -> list[str]:
+        await press(pilot, "5")
+        shown = []
+        for keys in (("escape",), (*"base:1", "down", *"host", "enter")):
+            await pilot.press("p")
+            await until(pilot, lambda: "Images that are not here" in text_of(pilot.app))
+            await pilot.press("enter")
+            await until(pilot, lambda: "network, such as host" in text_of(pilot.app))
+            shown.append(text_of(pilot.app))
+            await pilot.press(*keys)
+            await until(pilot, lambda: "network, such as host" not in text_of(pilot.app))
+        await until(pilot, lambda: bool(begun))
+        return shown
+
+    shown = drive(steps, size=(100, 30))
+    assert "$ mlbundle images build onnxruntime" in shown[0]
+    (what,) = begun
+    assert (what.kind, what.base_image, what.network) == ("build", "base:1", "host")
+    assert what.command.endswith("--base-image base:1 --network host")

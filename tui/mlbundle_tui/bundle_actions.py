@@ -12,6 +12,8 @@ from mlbundle.errors import ToolMissing, UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from textual.app import App
+
     from mlbundle.config import Settings
     from mlbundle.runs.network import Network
     from mlbundle.runs.readiness import Mend
@@ -52,6 +54,25 @@ def mend_for(mend: Mend, row: BundleRow, network: Network | None) -> Mend:
         command = mend.command + network_options(network)
         return replace(mend, command=command, plain_http=network.plain_http, ca_file=ca_file)
     return mend
+
+
+async def asked_for_build(app: App[Any], mend: Mend) -> Mend | None:
+    """Ask on what an image is built, and with which network; None when it is not wanted. In a worker only."""
+    from mlbundle.runs.readiness import built_with
+    from mlbundle_tui.screens.dialogs import ask_lines
+
+    lines = {
+        "base_image": "base image: empty takes the one that the recipe names",
+        "network": "network, such as host: empty takes none if the base image has a Python",
+    }
+    found = await ask_lines(
+        app,
+        f"{mend.title}?",
+        lines,
+        lambda values: f"{mend.about}\n\n$ {built_with(mend, **values).command}",
+        yes="builds",
+    )
+    return None if found is None else built_with(mend, **found)
 
 
 def network_options(network: Network | None) -> str:

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from support import make_bundle
@@ -18,7 +20,7 @@ from mlbundle.runs.bundle_filter import parse_filter
 from mlbundle.runs.bundle_sources import built_in_rows, parse_source
 from mlbundle.runs.mending import Mending, mend
 from mlbundle.runs.network import Network
-from mlbundle.runs.readiness import Here, Mend
+from mlbundle.runs.readiness import Here, Mend, built_with
 from mlbundle.runs.shelf import Shelf
 from mlbundle.runs.shelf_states import judge
 from mlbundle.store.library import Library
@@ -113,3 +115,18 @@ def test_a_model_that_is_made_comes_into_the_library_and_its_folder_goes(
         assert list((settings.cache_dir / "generated").glob("resnet50")) == []
         shelf.sync()
         assert [r.where for r in shelf.page(parse_filter("resnet50"))] == ["library"]
+
+
+def test_a_build_is_given_its_base_image_and_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[dict[str, Any]] = []
+
+    def build(*_arguments: Any, **named: Any) -> Any:
+        given.append(named)
+        return SimpleNamespace(ref="x", config_digest="y")
+
+    monkeypatch.setattr("mlbundle.runtime.images.build_image", build)
+    plain = Mend("build", "t", "mlbundle images build torch", framework="torch", accelerator="cpu")
+    for what in (plain, built_with(plain, "me/base:1", "host")):
+        assert mend(what, load_settings()) == "built x y"
+    told = [(named["base_image"], named["network"]) for named in given]
+    assert told == [(None, None), ("me/base:1", "host")]

@@ -10,7 +10,14 @@ from textual.binding import Binding
 from textual.widgets import Input
 
 from mlbundle.errors import IntegrityError, Interrupted, MlbundleError, UsageError
-from mlbundle_tui.bundle_actions import copy_text, edit, mend_for, network_options, verified_text
+from mlbundle_tui.bundle_actions import (
+    asked_for_build,
+    copy_text,
+    edit,
+    mend_for,
+    network_options,
+    verified_text,
+)
 from mlbundle_tui.screens.bundle_shelf import BundleShelf
 from mlbundle_tui.screens.dialogs import ask_choice, ask_text, confirm, show_error, show_text
 from mlbundle_tui.widgets.bundle_table import BundleTable
@@ -238,8 +245,11 @@ class BundlesSection(BundleShelf):
                 (str(n), f"{mend.title}\n  {mend.about}\n  $ {mend.command}") for n, mend in enumerate(mends)
             ]
             chosen = await ask_choice(self.app, f"What {row.name} wants here", choices) or ""
-        if chosen:
-            self._begin(mends[int(chosen)])
+        mend: Mend | None = mends[int(chosen)] if chosen else None
+        if mend is not None and mend.kind == "build":
+            mend = await asked_for_build(self.app, mend)
+        if mend is not None:
+            self._begin(mend)
 
     def _begin(self, mend: Mend) -> None:
         self.pane.start(mend, self.context.settings)

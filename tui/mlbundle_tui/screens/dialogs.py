@@ -1,11 +1,12 @@
 """What opens above a screen: an error, a question, a line to enter, a text to read.
 
-`confirm`, `ask_text` and `ask_choice` wait for the answer: call them in an async worker (`@work`), never in a handler,
-which would wait for itself. `show_error` and `show_text` return at once and may be called from any thread.
+`confirm` and those that begin with `ask` wait for the answer: call them in an async worker (`@work`), never in a
+handler, which would wait for itself. `show_error` and `show_text` return at once and may be called from any thread.
 """
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -19,7 +20,7 @@ from textual.widgets.option_list import Option
 from mlbundle.errors import WorkerFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from rich.console import RenderableType
     from textual.app import App, ComposeResult
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _LOOK_S = 1.0
+# A path, a place in a document, or the name of a file with a line.
+_FILE = re.compile(r"^(/|~/|\.{1,2}/)|#|^[^:\s]*\.[A-Za-z]\w{0,7}(:\d+)*$")
 
 
 class Dialog(ModalScreen[T]):
@@ -183,6 +186,52 @@ class _Line(Dialog[str | None]):
             self.dismiss(line or None)
 
 
+class _Lines(Dialog[dict[str, str] | None]):
+    """Lines that may stay empty, and below them the command that they make; enter takes them all."""
+
+    DEFAULT_CSS = """
+    _Lines Input { margin-top: 0; }
+    _Lines .label { margin-top: 1; color: $text-muted; }
+    _Lines #command-line { margin-top: 1; }
+    """
+    BINDINGS: ClassVar = [
+        Binding("up", "app.focus_previous", show=False, id="dialog.previous"),
+        Binding("down", "app.focus_next", show=False, id="dialog.next"),
+    ]
+
+    def __init__(
+        self, title: str, lines: Mapping[str, str], told: Callable[[dict[str, str]], str], yes: str
+    ) -> None:
+        super().__init__(title)
+        self._asked, self._told, self._yes = lines, told, yes
+
+    def inside(self) -> Iterator[Widget]:
+        """Yield a name and a line for each, the command, and what the keys do."""
+        for key, label in self._asked.items():
+            yield Static(Text(label), classes="label")
+            yield Input(id=key, max_length=512, compact=True)
+        yield Static(self._told({}), id="command-line", markup=False)
+        yield Static(
+            Text(f"enter {self._yes}, esc does not, ↓ goes on", style="dim", justify="right"), id="wrong"
+        )
+
+    def _values(self) -> dict[str, str]:
+        return {str(line.id): line.value.strip() for line in self.query(Input) if line.value.strip()}
+
+    def on_input_changed(self) -> None:
+        """Show the command as it is now."""
+        self.query_one("#command-line", Static).update(self._told(self._values()))
+
+    def on_input_submitted(self) -> None:
+        """Answer with the lines; what is one word has no gap."""
+        wrong = next((key for key, value in self._values().items() if len(value.split()) > 1), None)
+        if wrong is not None:
+            self.query_one(f"#{wrong}", Input).focus()
+            self.query_one("#wrong", Static).update(Text("this is one word, without spaces", style="bold"))
+        else:
+            self.dismiss(self._values())
+
+
 class _Choice(Dialog[str | None]):
     """One of several; enter takes the one that is marked."""
 
@@ -245,6 +294,16 @@ async def ask_text(
     return await app.push_screen_wait(_Line(title, value, placeholder, check))
 
 
+async def ask_lines(
+    app: App[Any], title: str, lines: Mapping[str, str], told: Callable[[dict[str, str]], str], *, yes: str
+) -> dict[str, str] | None:
+    """Ask for words by name (name -> label); those left empty are not in the answer. In a worker only.
+
+    `told` gives the command that does the same, `yes` says what enter does. None when it is not wanted.
+    """
+    return await app.push_screen_wait(_Lines(title, lines, told, yes))
+
+
 async def ask_choice(app: App[Any], title: str, choices: Sequence[tuple[str, str]]) -> str | None:
     """Ask for one of `choices` (answer, label); None when none is taken. In a worker only."""
     return await app.push_screen_wait(_Choice(title, choices))
@@ -254,9 +313,10 @@ def error_text(error: MlbundleError) -> Text:
     """Return what an error says, as it is shown and copied."""
     text = Text(error.message, style="bold")
     if error.where:
-        # What a worker says has no place but a name.
-        at = "the worker calls it" if isinstance(error, WorkerFailed) else "at"
-        text.append(f"\n\n{at} {error.where}", style="not bold")
+        # What a worker says has no place but a name; else a place is not always a file: a digest, what was pinned.
+        at = "the worker calls it " if isinstance(error, WorkerFailed) else ""
+        at = at or ("at " if _FILE.search(error.where) else "")
+        text.append(f"\n\n{at}{error.where}", style="not bold")
     if error.context:
         text.append("\n\n" + "\n".join(error.context), style="not bold dim")
     if error.hint:
