@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
+import sys
 import threading
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -342,7 +343,9 @@ def _row_of_entry(entry: LibraryEntry) -> BundleRow:
 
 
 def _row(values: Sequence[object]) -> BundleRow:
-    fields = dict(zip((*_SHOWN, "state"), values, strict=True))
+    # Thousands have the same tasks, frameworks and sources: each is kept once.
+    kept = (sys.intern(value) if isinstance(value, str) else value for value in values)
+    fields = dict(zip((*_SHOWN, "state"), kept, strict=True))
     return BundleRow(**{**fields, "read": bool(fields["read"])})  # type: ignore[arg-type]
 
 

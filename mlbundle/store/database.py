@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 import time
 from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from mlbundle.store.headline import headline_of, is_quick
 from mlbundle.store.run_filter import RunFilter, only, order_by
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 
@@ -172,12 +173,13 @@ class RunDatabase:
         order = order_by(sort, descending=descending)
         source = f"FROM runs INDEXED BY runs_listed WHERE {chosen.where}"
         with self._open() as connection:
-            found = connection.execute(
+            rows = connection.execute(
                 f"SELECT {', '.join(ROW_COLUMNS)} {source} ORDER BY {order} LIMIT ? OFFSET ?",
                 [*chosen.values, limit, offset],
-            ).fetchall()
+            )
+            found = _row_documents(rows)
             total = connection.execute(f"SELECT count(*) {source}", chosen.values).fetchone()[0]
-        return _row_documents(found), int(total)
+        return found, int(total)
 
     def rows_of(self, run_ids: Sequence[str]) -> list[dict[str, Any]]:
         """Return the rows of some runs (hundreds, not all) in their order; one that has none is left out."""
@@ -288,9 +290,15 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     connection.isolation_level = previous
 
 
-def _row_documents(rows: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
-    found = [dict(zip(ROW_COLUMNS, row, strict=True)) for row in rows]
-    return [{**row, "valid": bool(row["valid"]), "quick": bool(row["quick"])} for row in found]
+def _row_documents(rows: Iterable[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    found = []
+    for values in rows:
+        # Most rows have the same names and digests: each is kept once.
+        kept = (sys.intern(value) if isinstance(value, str) else value for value in values)
+        row = dict(zip(ROW_COLUMNS, kept, strict=True))
+        row["valid"], row["quick"] = bool(row["valid"]), bool(row["quick"])
+        found.append(row)
+    return found
 
 
 def _row(record: Mapping[str, Any]) -> dict[str, Any]:
