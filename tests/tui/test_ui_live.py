@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import sys
 import threading
 import time
@@ -515,3 +516,44 @@ def test_the_events_are_at_their_end_again_when_another_log_was_shown(run: Run) 
         return text_of(pilot.app)
 
     assert "more 59" in watch(run, steps)
+
+
+@pytest.mark.parametrize("shift_s", [-86_400, 86_400])
+def test_a_clock_that_is_set_moves_no_time_of_a_run(
+    run: Run, monkeypatch: pytest.MonkeyPatch, shift_s: int
+) -> None:
+    run.say(*BEGUN)
+    now_s, time_s, time_ns = [50.0], time.time, time.time_ns
+    context = Context(run.settings, launcher=run, clock=lambda: now_s[0])
+
+    async def steps(pilot: Pilot[None]) -> list[str]:
+        found = [text_of(pilot.app)]
+        monkeypatch.setattr(time, "time", lambda: time_s() + shift_s)
+        monkeypatch.setattr(time, "time_ns", lambda: time_ns() + shift_s * S)
+        now_s[0] += 7
+        # The next run is called by the day that the clock has now; it goes on beside this one.
+        name = "20261120T120000Z-00000b" if shift_s < 0 else "20261122T120000Z-00000b"
+        with RunFolder(run.settings.runs_dir, name) as other:
+            other.append(Log(message="the-next:1.0.0", t_ns=S), source="host")
+            await until(pilot, lambda: "2 runs go on" in text_of(pilot.app))
+            await press(pilot, "f5")
+            found.append(text_of(pilot.app))
+            run.say(*MORE)
+            await press(pilot, "f5")
+            found.append(text_of(pilot.app))
+            await press(pilot, "3")
+            await until(pilot, lambda: "the-next" in text_of(pilot.app))
+            found.append(text_of(pilot.app))
+        return found
+
+    first, silent, heard, listed = drive(
+        lambda pilot: _watched(pilot, RUN_ID, steps), context, size=(120, 40)
+    )
+    assert "measure  0:02  " in first.splitlines()[1]
+    assert "measure  0:09  nothing heard for 7 s" in silent.splitlines()[1]
+    assert "measure  0:03  " in heard.splitlines()[1]
+    assert re.search(r"▶ measure.* 25% 0:03", heard)
+    assert any(chr(0x2800) < character <= chr(0x28FF) for character in heard), "there is a chart"
+    # What goes on stands above, by when it was begun as the clock says.
+    names = re.findall(r"^ +11-2\d 12:00 .*?(digits-cnn|the-next)", listed, re.MULTILINE)
+    assert names == (["digits-cnn", "the-next"] if shift_s < 0 else ["the-next", "digits-cnn"])

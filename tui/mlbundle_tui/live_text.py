@@ -210,7 +210,7 @@ def log_lines(lines: Sequence[LogLine]) -> list[str]:
 
 def clock(duration_s: float) -> str:
     """Return a time as on a watch: `0:07`, `1:02:03`."""
-    minutes, whole_s = divmod(int(duration_s), 60)
+    minutes, whole_s = divmod(int(max(0.0, duration_s)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{whole_s:02}" if hours else f"{minutes}:{whole_s:02}"
 

@@ -118,3 +118,15 @@ def test_who_came_first_is_next() -> None:
         return RunningRun(name, "m", "", "", "", "", "", None, "", since_ns > 0, since_ns)
 
     assert waiting_order([run("b", 30), run("a", 40), run("goes on", 0), run("c", 20)]) == ["c", "b", "a"]
+
+
+def test_events_of_another_clock_make_no_time_negative() -> None:
+    view = RunView()
+    for t_ns in (10 * S, 4 * S, -(1 << 62), 12 * S):
+        view.take(Phase(name="load", t_ns=t_ns))
+        view.take(Phase(name="load", state="done", t_ns=t_ns - S))
+        view.take(Window(queries=1, throughput=1.0, p50_ns=1, p99_ns=1, t_ns=t_ns))
+        view.take(Progress(phase="measure", done=9.0, total=4.0, eta_s=-3.0, t_ns=t_ns))
+        assert view.elapsed_s >= 0
+        assert all(phase.seconds >= 0 for phase in view.phases())
+        assert all(point.t_s >= 0 for point in view.windows)
