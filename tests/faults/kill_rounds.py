@@ -33,6 +33,9 @@ from mlbundle.store.library import Library
 PROCESSES = 4
 OFTEN_KILLED = ("pack", "add", "push", "pull", "gc")
 KILLS_A_ROUND = 20
+TRACES = ("half bundles", "partial blobs")
+"""What a kill in the middle leaves: kills that leave nothing at all come too early or too late to show anything."""
+
 WISHES = {"pack": 5, "add": 5, "push": 5, "pull": 5, "gc": 6, "rm": 3, "sign": 3}
 SETTLED = 10
 """Bundles that nobody packs anew; they come into the library and leave it again."""
@@ -277,8 +280,13 @@ class Driver:
     # Rounds
 
     def enough(self) -> bool:
-        return sum(self.killed.values()) >= self.kills and all(
-            self.killed[kind] >= self._least(kind) for kind in OFTEN_KILLED
+        """Whether enough was killed, and in the middle of something; what leaves no trace for long is given up."""
+        kills = sum(self.killed.values())
+        return kills >= self.kills and all(
+            [
+                *(self.killed[kind] >= self._least(kind) for kind in OFTEN_KILLED),
+                *(self.seen[f"{trace} after kills"] > 0 or kills >= 4 * self.kills for trace in TRACES),
+            ]
         )
 
     def play(self) -> None:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from kill_rounds import TRACES
 from registry_fixture import RealRegistry
 
 SEED = os.environ.get("MLBUNDLE_FAULT_SEED")
@@ -36,7 +37,7 @@ def test_no_kill_loses_or_spoils_anything(
         ],
         capture_output=True,
         text=True,
-        timeout=150 + 3 * KILLS,
+        timeout=300 + 6 * KILLS,
     )
     with capsys.disabled():
         print(f"\nMLBUNDLE_FAULT_SEED={seed} {done.stdout.strip()}")
@@ -45,7 +46,6 @@ def test_no_kill_loses_or_spoils_anything(
     assert told["kills"] >= KILLS
     for kind in ("pack", "add", "push", "pull", "gc"):
         assert told["killed"][kind] >= LEAST_OF_EACH, kind
-    # Kills that leave no trace at all come too early or too late to show anything.
-    for trace in ("half bundles", "partial blobs"):
-        assert told["seen"][f"{trace} after kills"] > 0
+    for trace in TRACES:
+        assert told["seen"].get(f"{trace} after kills"), trace
     assert told["seen"]["tags verified"] > LEAST_OF_EACH

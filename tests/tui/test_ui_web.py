@@ -22,6 +22,8 @@ from support import Cli, lacking
 from tui_terminal import ui_command
 
 WAIT_S = 60
+# A browser, its page and the UI begin, each with all of the processor if they can have it.
+FIRST_S = 180
 # The terminal of the page is a canvas: what it is told to draw is what can be read.
 LISTEN = """
 window.heard = '';
@@ -117,7 +119,7 @@ def test_the_ui_in_a_browser_and_nowhere_else(tmp_path: Path) -> None:
         page = browser.open("about:blank")
         browser.call("Page.addScriptToEvaluateOnNewDocument", session=page._session, source=LISTEN)
         page.run(f"location.href = '{address}'")
-        page.wait_for("heard.includes('digits-cnn') && heard.includes('DEMO')", "bundles")
+        page.wait_for("heard.includes('digits-cnn') && heard.includes('DEMO')", "bundles", FIRST_S)
         before = page.run(DRAWN)
         page.run("document.querySelector('textarea').focus()")
         page.type("3")
