@@ -49,6 +49,7 @@ from mlbundle.runs.submission_rules import (
     damage_of,
     not_in_suite,
     result_of,
+    samples_asked,
     speed_why_not,
     suite_of,
     why_not,
@@ -238,7 +239,7 @@ def _why_not_by_itself(folder: Path, record: Mapping[str, Any], log: DetailLog) 
     accuracy = read_detail(folder / "loadgen" / "accuracy" / DETAIL)
     yield from (f"LoadGen reports an error in the accuracy test: {error}" for error in accuracy.errors)
     yield from (f"in the accuracy test {problem}" for problem in damage_of(accuracy))
-    wanted = accuracy.number("effective_accuracy_sample_count") or accuracy.number("qsl_reported_total_count")
+    wanted = samples_asked(accuracy)
     answered = distinct_samples(folder / "loadgen" / "accuracy" / ACCURACY)
     if wanted is None or answered != wanted:
         yield f"the accuracy test answered {answered} samples of {wanted or 'an unknown number'}"

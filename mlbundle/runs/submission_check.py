@@ -38,6 +38,7 @@ from mlbundle.runs.submission_rules import (
     compliance_why_not,
     damage_of,
     not_in_suite,
+    samples_asked,
     why_not,
 )
 from mlbundle.runs.submission_system import (
@@ -63,6 +64,8 @@ _MOST_JSON_BYTES = 1 << 20
 _MOST_FILES = 100_000
 # The checker multiplies them.
 _COUNTS = ("number_of_nodes", "accelerators_per_node")
+# It adds these to one text.
+_NOTES = ("hw_notes", "sw_notes")
 _COUNT = re.compile(r"\d{1,9}")
 _HASH = re.compile(r"^hash=([0-9a-f]{64})$", re.MULTILINE)
 _TOTAL = re.compile(r"\btotal=(\d{1,12})\b")
@@ -112,11 +115,6 @@ def _seeds_of(log: DetailLog) -> tuple[Any, ...]:
 def _spelled(name: str, value: str) -> str:
     # The checker minds upper and lower case in this field alone.
     return value if name == "system_type" else value.lower()
-
-
-def _answered(log: DetailLog) -> float | None:
-    """Return how many samples an accuracy test was of."""
-    return log.number("effective_accuracy_sample_count") or log.number("qsl_reported_total_count")
 
 
 def _beginning(path: Path) -> bytes:
@@ -246,7 +244,10 @@ class _Check:
         for name in _COUNTS:
             if document.get(name) and not _COUNT.fullmatch(str(document[name])):
                 yield self._at(path, f"the field {name} is {document[name]!r}, no whole number")
-        if document.get("is_network"):
+        for name in _NOTES:
+            if not isinstance(document.get(name) or "", str):
+                yield self._at(path, f"the field {name} is no text")
+        if document.get("is_network") not in (None, ""):
             yield self._at(path, "the field is_network is of the network division")
 
     def _result(self, folder: Path, model: str | None) -> Iterator[Finding]:
@@ -291,14 +292,21 @@ class _Check:
                 yield self._at(run / DETAIL, f"LoadGen ran in the mode {log.text('effective_test_mode')}")
             yield from (self._at(run / DETAIL, f"LoadGen reports an error: {error}") for error in log.errors)
             yield from (self._at(run / DETAIL, problem) for problem in damage_of(log))
-            yield from (self._at(run / DETAIL, problem) for problem in unmet_accuracy(model, _answered(log)))
+            yield from (
+                self._at(run / DETAIL, problem) for problem in unmet_accuracy(model, samples_asked(log))
+            )
+            if samples_asked(log) is None:
+                yield self._at(run / DETAIL, "the log does not say how many samples were answered")
             yield from self._of_the_same(folder, run / DETAIL, log)
         yield from self._accuracy_log(run, log)
 
     def _accuracy_log(self, run: Path, log: DetailLog) -> Iterator[Finding]:
         path, text = run / ACCURACY, ""
         if (run / "accuracy.txt").is_file():
-            text = _beginning(run / "accuracy.txt").decode("utf-8", "replace")
+            content = _beginning(run / "accuracy.txt")
+            text = content.decode("utf-8", "replace")
+            if text.encode() != content:
+                yield self._at(run / "accuracy.txt", "is no UTF-8 text")
             if not _ACCURACY.search(text):
                 yield self._at(run / "accuracy.txt", "holds no accuracy", hint="accuracy=76.5%")
             if not _HASH.search(text):
@@ -310,7 +318,7 @@ class _Check:
         if path.stat().st_size > MOST_ACCURACY_BYTES:
             yield self._at(path, f"is not shortened: more than {MOST_ACCURACY_BYTES >> 10} KiB")
         yield from (self._at(path, problem) for problem in accuracy_log_problems(path))
-        wanted = _answered(log)
+        wanted = samples_asked(log)
         total = _TOTAL.search(text)
         if total and wanted is not None and int(total[1]) != wanted:
             yield self._at(run / "accuracy.txt", f"is of {total[1]} samples, not of {wanted:.0f}")
@@ -365,7 +373,7 @@ class _Check:
         try:
             if path.stat().st_size > _MOST_JSON_BYTES:
                 return None
-            document = json.loads(path.read_bytes())
+            document = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError, RecursionError):
             return None
         return document if isinstance(document, dict) else None

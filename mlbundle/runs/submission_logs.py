@@ -110,10 +110,13 @@ def read_detail(path: Path) -> DetailLog:
 
 def _take(line: bytes, log: DetailLog) -> str | None:
     """Add a line to a log; returns what is wrong with it, None for one that is right or none of LoadGen's."""
-    if not line.startswith(_PREFIX.rstrip()):
-        return None
     try:
-        entry = json.loads(line.removeprefix(_PREFIX.rstrip()).decode("utf-8"))
+        text = line.decode("utf-8")
+        if not line.startswith(_PREFIX.rstrip()):
+            return None
+        entry = json.loads(text.removeprefix(_PREFIX.rstrip().decode()))
+    except UnicodeDecodeError:
+        return "is no UTF-8"
     except (ValueError, RecursionError):
         return "is no JSON"
     if not isinstance(entry, dict) or not isinstance(entry.get("key"), str):
@@ -129,6 +132,8 @@ def _take(line: bytes, log: DetailLog) -> str | None:
         return "does not say whether it is an error"
     if metadata["is_error"] is True and len(log.errors) < _MOST_ERRORS:
         log.errors.append(str(value)[:500])
+    if value is None and key.startswith(_TOLD_ONCE):
+        return f"says nothing of {key}"
     # Of two values MLCommons' checker takes the first: two tests in one file are neither's log.
     return f"says something else of {key} than a line before it" if told_again else None
 

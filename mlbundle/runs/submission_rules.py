@@ -20,7 +20,7 @@ MIN_DURATION_MS = 600_000
 MIN_OFFLINE_SAMPLES = 24_576
 MULTI_STREAM_SAMPLES = 8
 # Of MLCommons' mlperf.conf.
-MIN_QUERIES = {"SingleStream": 100, "MultiStream": 662, "Server": 100}
+MIN_QUERIES = {"SingleStream": 100, "MultiStream": 662, "Server": 100, "Offline": 1}
 # Scenarios of a suite.
 SUITES = {
     "edge": ("SingleStream", "MultiStream", "Offline"),
@@ -79,6 +79,12 @@ def why_not(log: DetailLog) -> list[str]:
     return [*reasons, *_no_result(log), *_too_few(log)]
 
 
+def samples_asked(log: DetailLog) -> float | None:
+    """Return how many samples an accuracy test was of, None where its log does not say."""
+    asked = "effective_accuracy_sample_count"
+    return log.number(asked if asked in log.values else "qsl_reported_total_count")
+
+
 def damage_of(log: DetailLog) -> Iterator[str]:
     """Yield why a detail log is not one that LoadGen wrote in one test."""
     yield from (f"the log is damaged: {problem}" for problem in log.damage[:_MOST_DAMAGE])
@@ -91,6 +97,8 @@ def _no_result(log: DetailLog) -> Iterator[str]:
         key, result = result_of(scenario, log)
         if result <= 0:
             yield f"the log has no {key}"
+    if (log.number("effective_performance_sample_count") or 0) <= 0:
+        yield "the log does not say how many samples were loaded"
 
 
 def _too_few(log: DetailLog) -> Iterator[str]:
@@ -100,7 +108,6 @@ def _too_few(log: DetailLog) -> Iterator[str]:
         least = min(MIN_OFFLINE_SAMPLES, log.number("qsl_reported_total_count") or MIN_OFFLINE_SAMPLES)
         if size < least:
             yield f"{size:.0f} samples, not at least {least:.0f}"
-        return
     if scenario == "MultiStream" and size != MULTI_STREAM_SAMPLES:
         yield f"a query has {size:.0f} samples, not {MULTI_STREAM_SAMPLES}"
     wanted = MIN_QUERIES.get(scenario, 0)

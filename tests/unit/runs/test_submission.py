@@ -302,12 +302,14 @@ def test_a_log_that_the_checker_can_not_read_is_damaged(tmp_path: Path) -> None:
         "hello\n" + detail("Offline"): "line 1 is none of LoadGen's, and the first has to be",
         detail("Offline") + ":::MLLOG {\n": f"line {detail('Offline').count(chr(10)) + 1} is no JSON",
         ':::MLLOG {"value": 1}\n': "line 1 has no key",
+        ':::MLLOG {"key": "\udcff"}\n': "line 1 is no UTF-8",
+        detail("Server", effective_scenario=None): "says nothing of effective_scenario",
         ':::MLLOG {"key": "a", "value": 1}\n': "line 1 does not say whether it is an error",
         detail("Offline") + detail("Offline"): None,
         detail("Offline")
         + detail("Server"): "says something else of effective_scenario than a line before it",
     }.items():
-        log.write_text(text)
+        log.write_text(text, errors="surrogateescape")
         found = read_detail(log).damage
         assert (problem is None and not found) or any(str(problem) in line for line in found), (
             problem,
@@ -376,6 +378,10 @@ BAD_LOGS: dict[str, tuple[dict[str, Any], str]] = {
     "few asked": ({"effective_min_query_count": 1}, "the minimum of queries was 1, not 100"),
     "few": ({"result_query_count": 3, "result_qps_with_loadgen_overhead": 0.005}, "3 queries, not at least 100"),
     "mode": ({"effective_test_mode": "SubmissionRun"}, "LoadGen ran in the mode SubmissionRun"),
+    "loaded": (
+        {"effective_performance_sample_count": 0},
+        "the log does not say how many samples were loaded",
+    ),
     "no result": ({"early_stopping_latency_ss": 0}, "the log has no early_stopping_latency_ss"),
 }  # fmt: skip
 
@@ -678,9 +684,7 @@ def test_the_check_finds_every_problem_at_once(tree: Path, submit) -> None:
 def test_the_check_minds_what_a_repository_of_results_does(tree: Path, capsys) -> None:
     root = tree / "open/acme"
     box, offline = root / "systems/box.json", root / "results/box/digits-cnn/Offline"
-    change(
-        box, system_type="Edge", number_of_nodes="two", status=1, accelerators_per_node="0", is_network="no"
-    )
+    change(box, system_type="Edge", number_of_nodes="two", status=1, sw_notes=["fast"], is_network=False)
     (tree / "summary.csv").touch()
     (tree / "README.md").touch()
     (tree / "open/notes.md").touch()
@@ -697,6 +701,7 @@ def test_the_check_minds_what_a_repository_of_results_does(tree: Path, capsys) -
         ("systems/box.json", f"the field system_type is 'Edge', not {types}", "error"),
         ("systems/box.json", "the field number_of_nodes is 'two', no whole number", "error"),
         ("systems/box.json", "the field status is 1, not available or preview or rdi", "error"),
+        ("systems/box.json", "the field sw_notes is no text", "error"),
         ("systems/box.json", "the field is_network is of the network division", "error"),
         ("summary.csv", outside, "error"),
         ("open/notes.md", outside, "error"),
@@ -706,6 +711,27 @@ def test_the_check_minds_what_a_repository_of_results_does(tree: Path, capsys) -
     }  # fmt: skip
     (root / "results/.cache").rename(root / "results/empty")
     assert errors(tree)["open/acme/results/empty"]
+
+
+def test_what_only_we_could_read_is_found(tree: Path) -> None:
+    root = tree / "open/acme"
+    offline, box = root / "results/box/digits-cnn/Offline", root / "systems/box.json"
+    box.write_bytes(b"\xef\xbb\xbf" + box.read_bytes())
+    (offline / "accuracy/accuracy.txt").write_bytes(
+        (offline / "accuracy/accuracy.txt").read_bytes() + b"\xff"
+    )
+    log = detail("Offline", effective_test_mode="AccuracyOnly", effective_accuracy_sample_count="all")
+    (offline / "accuracy/mlperf_log_detail.txt").write_text(log)
+    (offline / "performance/run_1/mlperf_log_detail.txt").write_text(
+        detail("Offline", effective_min_query_count=0)
+    )
+    assert {place.removeprefix("open/acme/"): message for place, message in errors(tree).items()} == {
+        "systems/box.json": "is no JSON object",
+        "results/box/digits-cnn/Offline/accuracy/accuracy.txt": "is no UTF-8 text",
+        "results/box/digits-cnn/Offline/accuracy/mlperf_log_detail.txt": "the log does not say how many samples "
+        "were answered",
+        "results/box/digits-cnn/Offline/performance/run_1/mlperf_log_detail.txt": "the minimum of queries was 0, not 1",
+    }
 
 
 def test_seeds_tell_the_round(runs: Runs, submit, tree: Path, tmp_path: Path, capsys) -> None:
