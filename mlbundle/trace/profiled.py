@@ -186,17 +186,18 @@ def labels(layers: Table) -> tuple[Int64Array, tuple[str, ...]]:
 
     Names are those of the model's author, where they are known; one that says nothing comes with the type.
     """
-    strings = np.array(layers.strings, np.object_)
-    name = np.where(strings[layers["original_name"]] != "", layers["original_name"], layers["name"])
-    pairs, of_row = np.unique(np.stack([name, layers["type"]]), axis=1, return_inverse=True)
     texts = list(layers.strings)
-    shown = np.empty(pairs.shape[1], np.int64)
-    for place, (text, kind) in enumerate(pairs.T.tolist()):
-        shown[place] = text
+    says = np.array([bool(text) for text in texts])
+    name = np.where(says[layers["original_name"]], layers["original_name"], layers["name"])
+    # Numbers are found many times faster than pairs of them.
+    pairs, of_row = np.unique(name * len(texts) + layers["type"], return_inverse=True)
+    shown = pairs // len(layers.strings)
+    for place, pair in enumerate(pairs.tolist()):
+        text, kind = divmod(pair, len(layers.strings))
         if texts[kind] and _SAYS_NOTHING.fullmatch(texts[text]):
             shown[place] = len(texts)
             texts.append(f"{texts[text]} ({texts[kind]})")
-    return shown[of_row.reshape(-1)], tuple(texts)
+    return shown[of_row], tuple(texts)
 
 
 def _with_level(
