@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 SUMMARY, DETAIL, ACCURACY = "mlperf_log_summary.txt", "mlperf_log_detail.txt", "mlperf_log_accuracy.json"
 MOST_ACCURACY_BYTES = 10 << 10
-_PREFIX = b":::MLLOG "
+_MARK = b":::MLLOG"
+_PREFIX = _MARK + b" "
 _KEPT_BYTES = 4096
 _CUT_LINE = b"\n...\n"
 _CUT = b"\n\n...\n\n"
@@ -112,9 +113,9 @@ def _take(line: bytes, log: DetailLog) -> str | None:
     """Add a line to a log; returns what is wrong with it, None for one that is right or none of LoadGen's."""
     try:
         text = line.decode("utf-8")
-        if not line.startswith(_PREFIX.rstrip()):
+        if not line.startswith(_MARK):
             return None
-        entry = json.loads(text.removeprefix(_PREFIX.rstrip().decode()))
+        entry = json.loads(text[len(_MARK) :])
     except UnicodeDecodeError:
         return "is no UTF-8"
     except (ValueError, RecursionError):

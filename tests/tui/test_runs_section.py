@@ -297,8 +297,7 @@ def test_a_data_folder_that_can_not_be_written_is_told_and_keys_work(
 
 
 def test_thousands_of_runs_are_read_as_they_come_into_sight(runs: RunHome, home: Path) -> None:
-    from mlbundle.runs.execute import DATABASE
-    from mlbundle.store.database import _COLUMNS, RunDatabase, _row
+    from mlbundle.store.database import _COLUMNS, DATABASE, RunDatabase, _row
 
     database = RunDatabase(home / "data" / DATABASE)
     cells = [_row(GOLDEN | {"run_id": f"r{number:05}"}) for number in range(3 * PAGE)]

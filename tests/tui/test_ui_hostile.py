@@ -23,8 +23,8 @@ from tui_pilot import until
 
 from mlbundle.config import Settings, load_settings
 from mlbundle.runs import data_folder
-from mlbundle.runs.execute import DATABASE
 from mlbundle.runs.log_file import LogFile
+from mlbundle.store.database import DATABASE
 
 TABS = 8
 COMMAND = "\x1b]0;owned\x07\x1b[2J\x1b[31m\x9b5n\x00\x7f\r\n\t"

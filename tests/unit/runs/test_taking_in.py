@@ -12,8 +12,8 @@ from support import ROOT
 
 from mlbundle.config import Settings, load_settings
 from mlbundle.runs.catalog import list_runs, remove_run
-from mlbundle.runs.execute import DATABASE
 from mlbundle.runs.folder import RunFolder, unfinished_folders
+from mlbundle.store.database import DATABASE
 
 GOLDEN = json.loads((ROOT / "tests" / "golden" / "record-docker.json").read_text())
 OLD_NS = 1_600_000_000_000_000_000
