@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from mlbundle_tui.bundle_actions import asked_for_build
+from mlbundle_tui.bundle_actions import asked_for
 from mlbundle_tui.screens.dialogs import ask_choice, ask_text, confirm, error_text, show_error, show_text
 from textual.pilot import Pilot
 from tui_pilot import drive, text_of
@@ -76,7 +76,7 @@ def test_a_build_may_have_another_base_image_and_network() -> None:
 
     async def steps(pilot: Pilot[None]) -> list[Any]:
         def ask() -> Awaitable[Mend | None]:
-            return asked_for_build(pilot.app, build)
+            return asked_for(pilot.app, build)
 
         shown: list[str] = []
 

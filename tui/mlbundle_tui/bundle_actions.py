@@ -56,8 +56,13 @@ def mend_for(mend: Mend, row: BundleRow, network: Network | None) -> Mend:
     return mend
 
 
-async def asked_for_build(app: App[Any], mend: Mend) -> Mend | None:
-    """Ask on what an image is built, and with which network; None when it is not wanted. In a worker only."""
+async def asked_for(app: App[Any], mend: Mend) -> Mend | None:
+    """Ask on what an image is built, and with which network; None when it is not wanted. In a worker only.
+
+    What is no build is returned as it is.
+    """
+    if mend.kind != "build":
+        return mend
     from mlbundle.runs.readiness import built_with
     from mlbundle_tui.screens.dialogs import ask_lines
 

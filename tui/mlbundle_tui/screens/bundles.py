@@ -11,7 +11,7 @@ from textual.widgets import Input
 
 from mlbundle.errors import IntegrityError, Interrupted, MlbundleError, UsageError
 from mlbundle_tui.bundle_actions import (
-    asked_for_build,
+    asked_for,
     copy_text,
     edit,
     mend_for,
@@ -246,9 +246,7 @@ class BundlesSection(BundleShelf):
             ]
             chosen = await ask_choice(self.app, f"What {row.name} wants here", choices) or ""
         mend: Mend | None = mends[int(chosen)] if chosen else None
-        if mend is not None and mend.kind == "build":
-            mend = await asked_for_build(self.app, mend)
-        if mend is not None:
+        if mend is not None and (mend := await asked_for(self.app, mend)) is not None:
             self._begin(mend)
 
     def _begin(self, mend: Mend) -> None:

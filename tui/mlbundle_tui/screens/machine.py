@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 from mlbundle.errors import Interrupted, MlbundleError
 from mlbundle_tui.background import in_background
-from mlbundle_tui.bundle_actions import asked_for_build
+from mlbundle_tui.bundle_actions import asked_for
 from mlbundle_tui.screens.base import Section
 from mlbundle_tui.screens.dialogs import ask_choice, confirm, error_text, show_error, show_text
 from mlbundle_tui.widgets.bare import BareGrid
@@ -188,9 +188,7 @@ class MachineSection(Section):
         choices = [(str(n), f"{mend.title}\n  {mend.command}") for n, mend in enumerate(mends)]
         chosen = await ask_choice(self.app, "Images that are not here", choices)
         mend = mends[int(chosen)] if chosen is not None else None
-        if mend is not None and mend.kind == "build":
-            mend = await asked_for_build(self.app, mend)
-        if mend is not None:
+        if mend is not None and (mend := await asked_for(self.app, mend)) is not None:
             self.pane.start(mend, self.context.settings)
             self.refresh_bindings()
             self.show_command()
